@@ -1,0 +1,119 @@
+//! The map of the program, lowest layer first. An item's path is its file's path: no re-exports, no `mod.rs`.
+//! `audit/layers.txt` says which folder may name which; `unsafe` stands in `sys/raw.rs` and nowhere else.
+
+#[cfg(not(target_env = "musl"))]
+compile_error!(
+    "sanduk is built static: run `make build`, or `rustup target add x86_64-unknown-linux-musl` and build for it"
+);
+
+pub mod error;
+pub mod limits;
+#[forbid(unsafe_code)]
+pub mod secret;
+
+/// Pure: bytes to values and back. No input or output, no clock, no randomness.
+#[forbid(unsafe_code)]
+#[deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions
+)]
+pub mod wire {
+    pub mod body;
+    pub mod control;
+    pub mod digest;
+    pub mod duration;
+    pub mod http;
+    pub mod json;
+    pub mod rpc;
+    pub mod sse;
+    pub mod text;
+    pub mod toml;
+}
+
+/// Effects: every system call of the program starts here. `raw` holds the only `unsafe`.
+pub mod sys {
+    #[forbid(unsafe_code)]
+    pub mod confine;
+    #[forbid(unsafe_code)]
+    pub mod env;
+    #[forbid(unsafe_code)]
+    pub mod exec;
+    #[forbid(unsafe_code)]
+    pub mod file;
+    #[forbid(unsafe_code)]
+    pub mod net;
+    #[forbid(unsafe_code)]
+    pub mod proc;
+    pub mod raw;
+    #[forbid(unsafe_code)]
+    pub mod serve;
+}
+
+/// `resources/` and user files, given as bytes, to typed tables.
+#[forbid(unsafe_code)]
+pub mod catalog {
+    pub mod agents;
+    pub mod providers;
+}
+
+/// What a box is (`plan`) and how an engine is told (`bwrap`).
+#[forbid(unsafe_code)]
+pub mod engine {
+    pub mod bwrap;
+    pub mod plan;
+}
+
+/// The one door to SQLite.
+#[forbid(unsafe_code)]
+pub mod store {
+    pub mod open;
+}
+
+/// The guarded road to the provider: judge, record, inject, forward, count.
+#[forbid(unsafe_code)]
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+pub mod relay {
+    pub mod conn;
+    pub mod inject;
+    pub mod log;
+    pub mod policy;
+    pub mod preflight;
+    pub mod start;
+    pub mod tls;
+    pub mod upstream;
+    pub mod usage;
+}
+
+/// One run: what it is, its record, its keeper, its report.
+#[forbid(unsafe_code)]
+pub mod run {
+    pub mod control;
+    pub mod keeper;
+    pub mod key;
+    pub mod life;
+    pub mod read;
+    pub mod receipt;
+    pub mod report;
+    pub mod spec;
+    pub mod state;
+    pub mod sweep;
+}
+
+/// The role that runs in the box as PID 1, and our built-in agent.
+#[forbid(unsafe_code)]
+pub mod inside {
+    pub mod control;
+    pub mod forward;
+    pub mod start;
+    pub mod supervise;
+    /// The built-in agent.
+    pub mod mini {
+        pub mod agent;
+    }
+}
+
+#[forbid(unsafe_code)]
+pub mod cli;

@@ -1,0 +1,3 @@
+//! Scripted model provider for tests and `make demo`.
+
+fn main() {}
