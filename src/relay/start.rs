@@ -144,3 +144,8 @@ pub struct Denied {
     /// The flag that lifts it, or empty.
     pub remedy: String,
 }
+
+/// The relay role of a run: order on standard input.
+pub fn role() -> Result<crate::error::Exit, crate::error::Error> {
+    todo!()
+}
