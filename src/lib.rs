@@ -115,5 +115,10 @@ pub mod inside {
     }
 }
 
+/// The command line: one table, read by `parse`, shown by `pages`.
 #[forbid(unsafe_code)]
-pub mod cli;
+pub mod cli {
+    pub mod pages;
+    pub mod parse;
+    pub mod table;
+}

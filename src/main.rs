@@ -1,6 +1,6 @@
 //! Chooses the role, prints one error line, gives the exit code.
 
-use sanduk::cli;
+use sanduk::cli::{pages, parse};
 use sanduk::error::{Error, Exit};
 use std::ffi::OsString;
 use std::io::Write;
@@ -27,6 +27,24 @@ fn role(args: &[OsString]) -> Result<Exit, Error> {
         Some("mini") if args.len() == 1 => sanduk::inside::mini::agent::role(),
         Some("keeper") if args.len() == 1 => sanduk::run::keeper::role(),
         Some("relay-role") if args.len() == 1 => sanduk::relay::start::role(),
-        _ => cli::command(args),
+        _ => command(args),
     }
+}
+
+/// What a person typed.
+fn command(args: &[OsString]) -> Result<Exit, Error> {
+    let given = parse::parse(args)?;
+    if given.help {
+        return print(&pages::command(given.command));
+    }
+    todo!()
+}
+
+/// To standard output; a closed pipe is an error line, never a panic.
+fn print(text: &str) -> Result<Exit, Error> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::fault("write", "to standard output", e))?;
+    Ok(Exit::Ok)
 }

@@ -1,0 +1,206 @@
+//! The one table of commands and flags. `parse` reads by it; `--help`, the man page and the shell completions are printed from it, so
+//! none of them can say what the others do not. Holds no code.
+
+/// A command as typed after `sanduk`.
+pub struct Command {
+    /// The word.
+    pub name: &'static str,
+    /// What follows it, for the synopsis.
+    pub operands: &'static str,
+    /// One clause for lists.
+    pub summary: &'static str,
+    /// False: parsed and shown, but answers "not built yet" (exit 2).
+    pub built: bool,
+}
+
+/// A flag of one or more commands.
+pub struct Flag {
+    /// Without the dashes.
+    pub long: &'static str,
+    /// One letter, where there is one.
+    pub short: Option<char>,
+    /// Placeholder of its value; empty: it takes none.
+    pub value: &'static str,
+    /// Commands that take it.
+    pub on: &'static [&'static str],
+    /// May stand more than once.
+    pub repeat: bool,
+    /// False: answers "not built yet" (exit 2).
+    pub built: bool,
+    /// One sentence or two.
+    pub doc: &'static str,
+}
+
+const fn built(name: &'static str, operands: &'static str, summary: &'static str) -> Command {
+    Command { name, operands, summary, built: true }
+}
+
+const fn later(name: &'static str, operands: &'static str, summary: &'static str) -> Command {
+    Command { name, operands, summary, built: false }
+}
+
+/// In the order of `--help`.
+pub const COMMANDS: &[Command] = &[
+    built("run", "[TASK]", "run an agent in a disposable box"),
+    built("relay", "", "the key-holding relay alone, in the foreground"),
+    built("list", "agents|providers|runtimes", "what can be named on a command line"),
+    later("build", "", "build an agent's image"),
+    later("shell", "", "interactive shell in that image"),
+    later("ps", "", "list boxes"),
+    later("stop", "", "stop boxes, leaving them on disk"),
+    later("clean", "", "stop and delete boxes"),
+    later("destroy", "", "clean, plus image and networks"),
+    later("system", "status", "whether the engine is ready"),
+    later("assistant", "add|list|show|enable|disable", "scheduled assistants"),
+    later("tell", "NAME TEXT", "queue a message for an assistant"),
+    later("tick", "", "run every assistant that is due, once"),
+    later("serve", "", "tick on a loop, in the foreground"),
+    later("outbox", "", "what assistants have produced"),
+    later("approve", "ID", "release a result for delivery"),
+    later("reject", "ID", "keep a result from ever being sent"),
+    later("runs", "", "wakeup history"),
+    later("orchestrator", "", "one box per task, behind a web page"),
+    later("doctor", "", "what this host gives"),
+    later("attest", "", "try every way out of a sealed box"),
+    later("audit", "verify|show|explain LOG", "read a call log"),
+    built("completions", "bash|zsh|fish", "print completions for a shell"),
+    built("man", "", "print the man page"),
+    built("version", "", "print the version"),
+    built("help", "[COMMAND]", "print help"),
+];
+
+const RUN: &[&str] = &["run"];
+const BOTH: &[&str] = &["run", "relay"];
+const RELAY: &[&str] = &["relay"];
+
+const fn flag(
+    long: &'static str,
+    value: &'static str,
+    on: &'static [&'static str],
+    doc: &'static str,
+) -> Flag {
+    Flag { long, short: None, value, on, repeat: false, built: true, doc }
+}
+
+const fn short(letter: char, flag: Flag) -> Flag {
+    Flag { short: Some(letter), ..flag }
+}
+
+const fn many(flag: Flag) -> Flag {
+    Flag { repeat: true, ..flag }
+}
+
+const fn soon(long: &'static str, value: &'static str, doc: &'static str) -> Flag {
+    Flag { long, short: None, value, on: RUN, repeat: true, built: false, doc }
+}
+
+/// In the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    flag("task-file", "FILE", RUN, "Read the task from FILE instead of the command line."),
+    short(
+        'w',
+        flag(
+            "workdir",
+            "DIR",
+            RUN,
+            "Directory the agent works in, mounted at /work. Default ./work, made if missing.",
+        ),
+    ),
+    many(flag(
+        "mount",
+        "HOST:DEST[:ro]",
+        RUN,
+        "Another host directory in the box, writable unless :ro. DEST may not be at or below /work.",
+    )),
+    many(flag("mask", "PATH", RUN, "Hide a file or directory of the work directory from the box.")),
+    short('o', flag("report", "FILE", RUN, "Copy REPORT.md there after the run.")),
+    flag("stats-file", "FILE", RUN, "Write the outcome there as JSON."),
+    flag(
+        "timeout",
+        "TIME",
+        RUN,
+        "End the run after this long: seconds, or a number with s, m, h or d. Default 15m, at most 7d.",
+    ),
+    flag("agent", "NAME", RUN, "The agent: see `sanduk list agents`. Default mini."),
+    flag("provider", "NAME", BOTH, "The model provider: see `sanduk list providers`. Default anthropic."),
+    flag("model", "ID", RUN, "The model the agent asks for."),
+    flag("max-turns", "N", RUN, "Model calls the agent may make."),
+    flag("mode", "MODE", BOTH, "sealed (default), key-safe or open. On bwrap only sealed."),
+    flag("runtime", "NAME", RUN, "The engine: bwrap. Others are not built yet."),
+    many(flag("allow-model", "ID", BOTH, "Let only this model be asked for. Repeat for more.")),
+    flag("max-tokens-cap", "N", BOTH, "Upper bound for the output length any call may ask for."),
+    flag("upstream", "URL", BOTH, "The provider's address as scheme://host[:port], without a path."),
+    flag(
+        "insecure-upstream",
+        "",
+        BOTH,
+        "Allow plain http to another machine: the key crosses the network readable.",
+    ),
+    flag("ca-file", "FILE", BOTH, "Trust the certificates in FILE instead of the system's."),
+    flag("key-file", "FILE", BOTH, "Read the provider key from FILE."),
+    flag("key-fd", "N", RUN, "Read the provider key from the open descriptor N."),
+    flag("skip-key-check", "", RUN, "Do not ask the provider beforehand whether the key is good."),
+    flag(
+        "log-dir",
+        "DIR",
+        BOTH,
+        "Keep calls.jsonl below DIR. Default for a run: beside its receipt; for relay: none.",
+    ),
+    flag("no-report-instruction", "", RUN, "Do not ask the agent to write REPORT.md."),
+    flag("dry-run", "", RUN, "Print what would be started and handed over, secrets masked. Changes nothing."),
+    short('q', flag("quiet", "", BOTH, "No trace and no progress; errors and the result only.")),
+    flag("keep", "", RUN, "Keep the box. Refused on bwrap: such a box is its process and ends with it."),
+    flag("proxy", "", RUN, "Old spelling of --mode sealed."),
+    flag("listen", "tcp:HOST:PORT|unix:PATH", RELAY, "Where to listen."),
+    flag("token-file", "FILE", RELAY, "The token that clients present in the provider's credential header."),
+    many(flag("host", "NAME", RELAY, "A value a request's Host may have. Default: the address listened on.")),
+    soon("effort", "LEVEL", "Reasoning effort."),
+    soon("allowed-tools", "LIST", "Tools that run without asking (Claude Code)."),
+    soon("permission-mode", "MODE", "Permission mode (Claude Code)."),
+    soon("bare", "", "No project instructions."),
+    soon("image", "TAG", "Image of the box."),
+    soon("containerfile", "FILE", "Containerfile of the image."),
+    soon("rebuild", "", "Build the image first."),
+    soon("cpus", "N", "Processors of the box."),
+    soon("memory", "SIZE", "Memory of the box."),
+    soon("env", "K=V", "A variable for the agent."),
+    soon("base-url", "URL", "Point the agent there (open mode)."),
+    soon("network", "NAME", "Network of the box (open mode)."),
+    soon("oci-runtime", "NAME", "OCI runtime of the engine."),
+    soon("agent-key-env", "NAME", "Variable the agent reads its key from."),
+    soon("agent-base-url-env", "NAME", "Variable the agent reads its endpoint from."),
+    soon("proxy-network", "NAME", "Network of relayed boxes."),
+    soon("proxy-port", "N", "Port of the relay."),
+    soon("proxy-allow-path", "PATH", "Paths the relay forwards."),
+    soon("budget", "DOLLARS", "End the run when its calls have cost that much."),
+    soon("prices", "FILE", "Price table of the operator."),
+    soon("max-calls", "N", "Calls the run may make."),
+    soon("max-tokens-total", "N", "Tokens the run may use."),
+    soon("log-bodies", "", "Keep request bodies."),
+    soon("retry-for", "TIME", "How long an overloaded provider is asked again."),
+    soon("tls", "HOW", "TLS by stunnel instead of openssl."),
+    soon("upstream-proxy", "URL", "Reach the provider through a proxy."),
+    soon("allow-server-tools", "", "Let the provider run tools of its own."),
+    soon("allow-field", "NAME", "Let a request field pass that sealed mode refuses."),
+    soon("secret-env", "NAME", "A host secret no request may hold."),
+    soon("profile", "NAME", "coding or general."),
+    soon("as-root", "", "Allow a box with uid 0."),
+    soon("channel", "KIND", "How box and relay are joined."),
+    soon("recipe", "NAME", "A recipe."),
+    soon("kit", "NAME", "A kit."),
+];
+
+/// The command of that name.
+pub fn command(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|c| c.name == name)
+}
+
+/// The flag of that name on that command.
+pub fn long(on: &str, name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|f| f.long == name && f.on.contains(&on))
+}
+
+/// The flag of that letter on that command.
+pub fn letter(on: &str, letter: char) -> Option<&'static Flag> {
+    FLAGS.iter().find(|f| f.short == Some(letter) && f.on.contains(&on))
+}
