@@ -17,21 +17,6 @@ pub struct Mount {
     pub readonly: bool,
 }
 
-/// Where the provider key comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyFrom {
-    /// The provider's variable, already taken out of the environment by `main`.
-    Variable(String),
-    /// `--key-file`.
-    File(PathBuf),
-    /// `--key-fd`.
-    Fd(i32),
-    /// `$CREDENTIALS_DIRECTORY/NAME`.
-    Credential(PathBuf),
-    /// The provider needs none.
-    Nothing,
-}
-
 /// A run.
 pub struct Spec {
     /// Not blank; the report instruction is not part of it.
@@ -72,8 +57,6 @@ pub struct Spec {
     pub upstream: Upstream,
     /// Model policy.
     pub grants: Grants,
-    /// The key.
-    pub key_from: KeyFrom,
     /// `--log-dir`; none: beside the run's receipt.
     pub log_dir: Option<PathBuf>,
     /// Uid and gid of the box.
