@@ -77,6 +77,7 @@ pub mod store {
 #[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub mod relay {
     pub mod conn;
+    pub mod foreground;
     pub mod inject;
     pub mod log;
     pub mod policy;
