@@ -1,0 +1,67 @@
+# Every target is one or two lines; what takes more stands in a script beside what it is about.
+ARCH   := $(shell uname -m)
+TARGET := $(ARCH)-unknown-linux-musl
+BIN    := target/$(TARGET)/release/sanduk
+CARGO  := CARGO_BUILD_TARGET=$(TARGET) cargo
+FUZZ   ?= 200000
+WORK   ?= ./work
+ARGS   ?=
+
+.PHONY: help setup build demo test test-fast audit fuzz bench dist
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+setup: ## what a bare Debian machine lacks: musl target, musl-gcc, bubblewrap, openssl
+	@sh .ci/setup
+
+build: setup ## the static binary, in target/ARCH-unknown-linux-musl/release/
+	@$(CARGO) build --release --locked --bin sanduk
+	@ls -l $(BIN)
+
+demo: setup ## the main job for real: built-in agent, sealed box, scripted model; no key needed
+	@$(CARGO) build --locked --bin sanduk --example upstream
+	@TARGET=$(TARGET) sh tests/support/demo.sh
+
+test: test-fast audit ## everything: test-fast, audit, sealed boxes on bwrap
+	@$(CARGO) test --locked
+	@sh tests/support/summary.sh
+
+test-fast: setup ## formatting, lints, unit tests; no engine
+	@cargo fmt --check
+	@$(CARGO) clippy --locked --all-targets -- -D warnings
+	@$(CARGO) test --locked --lib --test wire --test json --test policy --test usage --test agents
+
+audit: ## ledgers against the code, SBOM against the lock file
+	@sh audit/check
+
+fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
+	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json -- --nocapture
+
+bench: setup ## ratios against nginx, the Python tool, bare bwrap; all in one run
+	@$(CARGO) build --release --locked --bin sanduk --example upstream
+	@TARGET=$(TARGET) sh tests/support/bench.sh
+
+dist: setup ## release binary without paths of this machine, with checksum and SBOM, in build/
+	@sh audit/rebuild
+
+# The targets of the tool this one replaces, as one line each.
+.PHONY: sync qa test-all test-container image image-rebuild run run-proxy shell ps logs stop clean distclean destroy system-start system-stop system-status
+sync: build
+qa: test-fast
+test-all test-container: test
+image: build
+	@$(BIN) build $(ARGS)
+image-rebuild: build
+	@$(BIN) build --force $(ARGS)
+run run-proxy: build
+	@$(BIN) run '$(TASK)' -w $(WORK) $(ARGS)
+shell ps stop destroy: build
+	@$(BIN) $@ $(ARGS)
+logs:
+	@ls -l "$${XDG_STATE_HOME:-$$HOME/.local/state}/sanduk/receipts"
+clean: build
+	@$(BIN) clean $(ARGS)
+distclean:
+	@rm -rf target build
+system-start system-stop system-status: build
+	@$(BIN) system $(@:system-%=%)
