@@ -20,6 +20,8 @@ pub const CHUNK_EXT_BYTES: usize = 1024;
 pub const BODY_BYTES: usize = 64 * 1024 * 1024;
 /// JSON nesting; real requests stay under 30.
 pub const JSON_DEPTH: usize = 128;
+/// Member names of all open objects together, kept to find duplicates; a large recorded request has under 100 at a time.
+pub const JSON_NAMES: usize = 1_000_000;
 /// Connections one relay serves at a time; an agent uses under 10.
 pub const CONNECTIONS: usize = 128;
 /// Time for a whole request head once its first byte came, and for the first byte of a new connection.
