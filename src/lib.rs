@@ -46,6 +46,8 @@ pub mod sys {
     #[forbid(unsafe_code)]
     pub mod net;
     #[forbid(unsafe_code)]
+    pub mod pipes;
+    #[forbid(unsafe_code)]
     pub mod proc;
     pub mod raw;
     #[forbid(unsafe_code)]

@@ -40,3 +40,13 @@ pub const POOL_IDLE: Duration = Duration::from_secs(30);
 pub const COPY_BYTES: usize = 64 * 1024;
 /// Bytes of a provider key.
 pub const KEY_BYTES: usize = 8 * 1024;
+/// Bytes of an openssl child's standard error that are read for its verdict; a handshake prints under 1 KiB.
+pub const TLS_WORDS: usize = 64 * 1024;
+/// After a TLS stream's end the child has so long to say, by its exit code, whether the end was clean (it needs 1 ms).
+pub const TLS_END_TIME: Duration = Duration::from_secs(2);
+/// A retired openssl child gets so long to close its connection before it is killed (an idle one needs 1 ms).
+pub const TLS_RETIRE_TIME: Duration = Duration::from_secs(1);
+/// Pipe buffers to and from openssl; measured to pay against the default of 64 KiB on streams of many megabytes.
+pub const TLS_PIPE_BYTES: usize = 256 * 1024;
+/// A database lock held by another process is waited for so long; our transactions last milliseconds.
+pub const DB_BUSY_TIME: Duration = Duration::from_secs(10);
