@@ -25,9 +25,9 @@ pub mod wire {
     pub mod control;
     pub mod digest;
     pub mod duration;
+    mod framing;
     pub mod http;
     pub mod json;
-    pub mod rpc;
     pub mod sse;
     pub mod text;
     pub mod toml;

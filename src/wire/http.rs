@@ -1,5 +1,10 @@
 //! Strict HTTP/1.1 heads, both ways (RFC 9110, RFC 9112), and the writer of ours. A head has one reading or none: whatever
-//! two servers are known to read differently is refused. Called by the relay, the control server and their clients.
+//! two servers are known to read differently is refused. Reads slices only, keeps nothing between calls, never looks past
+//! the head. Called by the relay, the control server and their clients.
+
+use super::framing::Seen;
+use crate::limits;
+use std::io::BufRead;
 
 /// How the bytes after a head are delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +24,14 @@ pub enum Framing {
 pub struct Field<'a> {
     /// A token (RFC 9110 5.6.2), case as sent.
     pub name: &'a str,
-    /// May hold obs-text; never CR, LF or NUL.
+    /// May hold obs-text; never a control character but HTAB.
     pub value: &'a [u8],
 }
 
 /// A request head that passed every check of this file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Upper-case token, as sent.
+    /// Upper-case letters and `-`, as sent.
     pub method: &'a str,
     /// Origin-form target as sent: starts with `/`, no fragment, visible ASCII only.
     pub target: &'a str,
@@ -34,7 +39,7 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// The bytes after it, where there is one.
     pub query: Option<&'a str>,
-    /// In order, repeats kept.
+    /// In order, repeats kept; exactly one is `Host`, and it is `host[:port]`.
     pub fields: Vec<Field<'a>>,
     /// `None`, `Length` or `Chunked`.
     pub framing: Framing,
@@ -51,7 +56,7 @@ pub struct Response<'a> {
     pub status: u16,
     /// In order, repeats kept.
     pub fields: Vec<Field<'a>>,
-    /// Already accounts for 1xx, 204 and 304, which have no body.
+    /// Already accounts for HEAD, 1xx, 204 and 304, which have no body.
     pub framing: Framing,
     /// `Connection: close` was sent, or the body is delimited by close.
     pub close: bool,
@@ -64,14 +69,18 @@ pub enum Bad {
     Syntax(&'static str),
     /// A framing that two readers could take differently.
     Framing(&'static str),
-    /// Longer than the limit for it.
+    /// The first line is over `limits::LINE_BYTES`.
+    LineTooLong,
+    /// A field, the whole head or the trailers are over their limit.
     TooLong(&'static str),
     /// The body is, or says it will be, over its limit.
     BodyTooLarge,
-    /// Not HTTP/1.1.
+    /// A version other than HTTP/1.1.
     Version,
-    /// A transfer coding or an expectation that is not ours.
-    Unsupported(&'static str),
+    /// A transfer coding before `chunked`.
+    Coding,
+    /// An expectation other than `100-continue`.
+    Expectation,
 }
 
 impl Bad {
@@ -79,74 +88,328 @@ impl Bad {
     pub fn status(self) -> u16 {
         match self {
             Bad::Syntax(_) | Bad::Framing(_) => 400,
-            Bad::TooLong(_) => 431,
             Bad::BodyTooLarge => 413,
+            Bad::LineTooLong => 414,
+            Bad::Expectation => 417,
+            Bad::TooLong(_) => 431,
+            Bad::Coding => 501,
             Bad::Version => 505,
-            Bad::Unsupported(_) => 400,
         }
     }
 
     /// One clause for a person.
     pub fn why(self) -> &'static str {
         match self {
-            Bad::Syntax(w) | Bad::Framing(w) | Bad::TooLong(w) | Bad::Unsupported(w) => w,
+            Bad::Syntax(w) | Bad::Framing(w) | Bad::TooLong(w) => w,
+            Bad::LineTooLong => "the first line is over the limit",
             Bad::BodyTooLarge => "the body is over the limit",
             Bad::Version => "only HTTP/1.1 is spoken here",
+            Bad::Coding => "no transfer coding but chunked is spoken here",
+            Bad::Expectation => "no expectation but 100-continue is met here",
         }
     }
 }
 
-/// Reads a request head from the start of `buf`. `Ok(None)`: not complete yet. `Ok(Some((head, n)))`: `n` bytes consumed, one
-/// leading CRLF included (RFC 9112 2.2).
+/// Reads a request head from the start of `buf`. `Ok(None)`: not complete yet, and nothing of it known to be wrong. `Ok(Some((head,
+/// n)))`: `n` bytes consumed, one leading CRLF included (RFC 9112 2.2). The first fault in byte order is the one reported,
+/// however the bytes came; a first byte that starts no method and every limit are decided without the rest of the head.
 pub fn request(buf: &[u8]) -> Result<Option<(Request<'_>, usize)>, Bad> {
-    let _ = buf;
-    todo!()
+    let start = match buf {
+        [] | [b'\r'] | [b'\r', b'\n'] => return Ok(None),
+        [b'\r', b'\n', b'A'..=b'Z', ..] => 2,
+        [b'A'..=b'Z', ..] => 0,
+        _ => return Err(Bad::Syntax("the first byte starts no method")),
+    };
+    if pending(buf, start) {
+        return Ok(None);
+    }
+    let Some((first, at)) = line(buf, start, limits::LINE_BYTES, Bad::LineTooLong)? else { return Ok(None) };
+    let (method, target) = request_line(first)?;
+    let mut seen = Seen::new(true);
+    let Some((fields, end)) = fields(buf, at, &mut seen)? else { return Ok(None) };
+    seen.host()?;
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    let framing = seen.framing().unwrap_or(Framing::None);
+    let (close, expect_continue) = (seen.close, seen.expect);
+    Ok(Some((Request { method, target, path, query, fields, framing, close, expect_continue }, end)))
 }
 
-/// Reads a response head from the start of `buf`; `to` is the method that was asked (a HEAD answer has no body).
+/// Reads a response head from the start of `buf`; `to` is the method that was asked (a HEAD answer has no body). As `request`,
+/// but without the leading CRLF.
 pub fn response<'a>(buf: &'a [u8], to: &str) -> Result<Option<(Response<'a>, usize)>, Bad> {
-    let _ = (buf, to);
-    todo!()
+    if buf.iter().zip(b"HTTP/").any(|(is, must)| is != must) {
+        return Err(Bad::Syntax("the first bytes are not those of HTTP"));
+    }
+    if pending(buf, 0) {
+        return Ok(None);
+    }
+    let Some((first, at)) = line(buf, 0, limits::LINE_BYTES, Bad::LineTooLong)? else { return Ok(None) };
+    let status = status_line(first)?;
+    let mut seen = Seen::new(false);
+    let Some((fields, end)) = fields(buf, at, &mut seen)? else { return Ok(None) };
+    // RFC 9112 6.3, rules 1 and 2: these have no body whatever their fields say.
+    let framing = match status {
+        100..=199 | 204 | 304 => Framing::None,
+        _ if to == "HEAD" => Framing::None,
+        _ => seen.framing().unwrap_or(Framing::UntilClose),
+    };
+    let close = seen.close || framing == Framing::UntilClose;
+    Ok(Some((Response { status, fields, framing, close }, end)))
 }
 
 /// The one value of a field named `name` (case-insensitive); `Err` where it stands more than once.
 pub fn one<'a>(fields: &[Field<'a>], name: &str) -> Result<Option<&'a [u8]>, Bad> {
-    let _ = (fields, name);
-    todo!()
+    let mut found = fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name));
+    match (found.next(), found.next()) {
+        (_, Some(_)) => Err(Bad::Syntax("a field that may stand once stands twice")),
+        (first, None) => Ok(first.map(|f| f.value)),
+    }
 }
 
-/// Builds a head. Values are checked: a CR, LF or NUL is an error, so that a value cannot add a field.
+/// Builds a head. All that goes in is checked as `request` checks it, so that a value cannot add a field.
 pub struct Writer {
     out: Vec<u8>,
 }
 
 impl Writer {
-    /// `METHOD target HTTP/1.1`.
+    /// `METHOD target HTTP/1.1`; the target in origin-form.
     pub fn request(method: &str, target: &str) -> Result<Writer, Bad> {
-        let _ = (method, target);
-        todo!()
+        check_method(method.as_bytes())?;
+        check_target(target.as_bytes())?;
+        Ok(Writer { out: [method, " ", target, " HTTP/1.1\r\n"].concat().into_bytes() })
     }
 
-    /// `HTTP/1.1 status reason`.
+    /// `HTTP/1.1 status reason`. A status that has not three digits is our own fault and goes out as 500.
     pub fn response(status: u16) -> Writer {
-        let _ = status;
-        todo!()
+        let status = if (100..600).contains(&status) { status } else { 500 };
+        Writer { out: format!("HTTP/1.1 {status} {}\r\n", reason(status)).into_bytes() }
     }
 
-    /// Adds `name: value`.
+    /// Adds `name: value`; white space around the value is left out.
     pub fn field(&mut self, name: &str, value: &[u8]) -> Result<(), Bad> {
-        let _ = (name, value, &self.out);
-        todo!()
+        check_name(name.as_bytes())?;
+        check_value(value)?;
+        for part in [name.as_bytes(), b": ", trimmed(value), b"\r\n"] {
+            self.out.extend_from_slice(part);
+        }
+        Ok(())
     }
 
     /// Ends the head and hands its bytes over.
-    pub fn end(self) -> Vec<u8> {
-        todo!()
+    pub fn end(mut self) -> Vec<u8> {
+        self.out.extend_from_slice(b"\r\n");
+        self.out
     }
 }
 
 /// The reason phrase of a status; empty where none is known.
 pub fn reason(status: u16) -> &'static str {
-    let _ = status;
-    todo!()
+    match status {
+        100 => "Continue",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        529 => "Overloaded",
+        _ => "",
+    }
+}
+
+/// Whether no verdict can be given yet: neither the end of the head nor anything that `line` refuses is in sight. Only looks
+/// for line ends, so that a head that comes byte by byte costs a memory search for each byte and not a parse.
+fn pending(buf: &[u8], start: usize) -> bool {
+    let (mut at, mut most, mut lines) = (start, limits::LINE_BYTES, 0usize);
+    loop {
+        match line(buf, at, most, Bad::LineTooLong) {
+            Ok(None) => return true,
+            Ok(Some(([], _))) => return false,
+            Ok(Some((_, next))) => at = next,
+            Err(_) => return false,
+        }
+        (most, lines) = (limits::FIELD_BYTES, lines.saturating_add(1));
+        if lines > limits::FIELDS.saturating_add(1) {
+            return false;
+        }
+    }
+}
+
+/// The line at `at` without its CRLF, and where the next begins; `None` until it is whole. `long` is what a line over `most`
+/// bytes is called; one that would pass the end of the largest head is refused the same way.
+fn line(buf: &[u8], at: usize, most: usize, long: Bad) -> Result<Option<(&[u8], usize)>, Bad> {
+    let room = limits::HEAD_BYTES.saturating_sub(at);
+    let (most, long) = match room.checked_sub(2) {
+        Some(left) if left >= most => (most, long),
+        left => (left.unwrap_or(0), Bad::TooLong("the head is over the limit")),
+    };
+    let window = buf.get(at..).unwrap_or_default();
+    let window = window.get(..most.saturating_add(2)).unwrap_or(window);
+    // The standard library's only search for a byte that is not a loop over bytes; a slice never fails to read.
+    let length = { window }.skip_until(b'\n').unwrap_or(0);
+    match window.get(..length) {
+        Some([content @ .., b'\r', b'\n']) => Ok(Some((content, at.saturating_add(length)))),
+        Some([.., b'\n']) => Err(Bad::Syntax("a line ends in LF without CR")),
+        Some([content @ .., b'\r']) if content.len() <= most => Ok(None),
+        Some(content) if content.len() <= most => Ok(None),
+        _ => Err(long),
+    }
+}
+
+/// Method and target of a request line (RFC 9112 3): two single spaces, nothing repaired.
+fn request_line(first: &[u8]) -> Result<(&str, &str), Bad> {
+    let mut parts = first.splitn(3, |b| *b == b' ');
+    let (Some(method), Some(target), Some(version)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(Bad::Syntax("the request line is not METHOD target HTTP/1.1"));
+    };
+    let method = check_method(method)?;
+    check_version(version)?;
+    Ok((method, check_target(target)?))
+}
+
+/// The status of a status line (RFC 9112 4); the reason may be empty, its space too.
+fn status_line(first: &[u8]) -> Result<u16, Bad> {
+    let (version, rest) = first.split_at_checked(8).ok_or(Bad::Syntax("the status line is cut"))?;
+    check_version(version)?;
+    let [b' ', a @ b'1'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', reason @ ..] = rest else {
+        return Err(Bad::Syntax("the status is not 100 to 599"));
+    };
+    match reason {
+        [] => {}
+        [b' ', text @ ..] => check_value(text)?,
+        _ => return Err(Bad::Syntax("the status has not three digits")),
+    }
+    Ok([a, b, c].iter().fold(0, |sum: u16, d| {
+        sum.saturating_mul(10).saturating_add(u16::from(**d)).saturating_sub(u16::from(b'0'))
+    }))
+}
+
+fn check_method(method: &[u8]) -> Result<&str, Bad> {
+    match method {
+        [b'A'..=b'Z', rest @ ..] if rest.iter().all(|b| matches!(b, b'A'..=b'Z' | b'-')) => text(method),
+        _ => Err(Bad::Syntax("the method is not upper-case letters")),
+    }
+}
+
+fn check_target(target: &[u8]) -> Result<&str, Bad> {
+    match target {
+        [b'/', rest @ ..] if rest.iter().all(|b| matches!(b, b'!'..=b'~') && *b != b'#') => text(target),
+        [b'/', ..] => Err(Bad::Syntax("the target holds a byte that is not visible ASCII, or a #")),
+        _ => Err(Bad::Syntax("the target is not in origin-form")),
+    }
+}
+
+fn check_version(version: &[u8]) -> Result<(), Bad> {
+    match version {
+        b"HTTP/1.1" => Ok(()),
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => Err(Bad::Version),
+        _ => Err(Bad::Syntax("the version is not HTTP/digit.digit")),
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<&str, Bad> {
+    if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
+        return Err(Bad::Syntax("a field name is not a token"));
+    }
+    text(name)
+}
+
+fn check_value(value: &[u8]) -> Result<(), Bad> {
+    if !value.iter().all(|b| is_value(*b)) {
+        return Err(Bad::Syntax("a control character stands in a value"));
+    }
+    Ok(())
+}
+
+/// `tchar` of RFC 9110 5.6.2.
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
+/// What a field value may hold (RFC 9110 5.5): HTAB, SP, VCHAR and obs-text.
+pub(super) fn is_value(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+pub(super) fn text(bytes: &[u8]) -> Result<&str, Bad> {
+    std::str::from_utf8(bytes).map_err(|_| Bad::Syntax("not ASCII"))
+}
+
+/// Without optional white space (RFC 9110 5.6.3): SP and HTAB, nothing else that Rust or Unicode calls white space.
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// The fields from `at` to the blank line, and where the body begins; `None` until they are whole.
+fn fields<'a>(buf: &'a [u8], mut at: usize, seen: &mut Seen) -> Result<Option<(Vec<Field<'a>>, usize)>, Bad> {
+    let mut fields = Vec::with_capacity(24);
+    loop {
+        let long = Bad::TooLong("a field is over the limit");
+        let Some((content, next)) = line(buf, at, limits::FIELD_BYTES, long)? else { return Ok(None) };
+        if content.is_empty() {
+            return Ok(Some((fields, next)));
+        }
+        if fields.len() >= limits::FIELDS {
+            return Err(Bad::TooLong("the head has too many fields"));
+        }
+        if let [b' ' | b'\t', ..] = content {
+            return Err(Bad::Syntax("a field is folded")); // RFC 9112 5.2.
+        }
+        let mut halves = content.splitn(2, |b| *b == b':');
+        let (Some(name), Some(value)) = (halves.next(), halves.next()) else {
+            return Err(Bad::Syntax("a field has no colon"));
+        };
+        // Refuses a space before the colon too (RFC 9112 5.1): no token holds a space.
+        let name = check_name(name)?;
+        check_value(value)?;
+        let field = Field { name, value: trimmed(value) };
+        seen.take(field)?;
+        fields.push(field);
+        at = next;
+    }
 }
