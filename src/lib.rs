@@ -109,9 +109,12 @@ pub mod run {
 #[forbid(unsafe_code)]
 pub mod inside {
     pub mod control;
+    pub mod events;
     pub mod forward;
+    pub mod routes;
     pub mod start;
     pub mod supervise;
+    pub mod switch;
     /// The built-in agent.
     pub mod mini {
         pub mod agent;

@@ -40,6 +40,7 @@ pub const POOL_IDLE: Duration = Duration::from_secs(30);
 pub const COPY_BYTES: usize = 64 * 1024;
 /// Bytes of a provider key.
 pub const KEY_BYTES: usize = 8 * 1024;
+<<<<<<< Updated upstream
 /// Bytes of an openssl child's standard error that are read for its verdict; a handshake prints under 1 KiB.
 pub const TLS_WORDS: usize = 64 * 1024;
 /// After a TLS stream's end the child has so long to say, by its exit code, whether the end was clean (it needs 1 ms).
@@ -50,3 +51,41 @@ pub const TLS_RETIRE_TIME: Duration = Duration::from_secs(1);
 pub const TLS_PIPE_BYTES: usize = 256 * 1024;
 /// A database lock held by another process is waited for so long; our transactions last milliseconds.
 pub const DB_BUSY_TIME: Duration = Duration::from_secs(10);
+=======
+/// Head of a request to the control server: ours is under 200 bytes.
+pub const CONTROL_HEAD_BYTES: usize = 8 * 1024;
+/// Body of `POST /start`: a task has no limit of its own, and 64 MiB is more than any model reads; it is held in memory twice.
+pub const START_BYTES: u64 = 64 * 1024 * 1024;
+/// Control connections of the host that wait for one of the threads below; a host has one or two open.
+pub const CONTROL_HOST_QUEUE: usize = 16;
+/// Threads that answer the host; made before the agent starts, so that a box at its process limit still answers.
+pub const CONTROL_HOST_THREADS: usize = 4;
+/// Control connections of in-box peers that wait for one of the threads below; one more is closed at once.
+pub const CONTROL_BOX_QUEUE: usize = 4;
+/// Threads that answer in-box peers: never those of the host.
+pub const CONTROL_BOX_THREADS: usize = 2;
+/// Whole time for a control request's head, and for an in-box peer to take its answer.
+pub const CONTROL_HEAD_TIME: Duration = Duration::from_secs(10);
+/// Whole time for a control request's body: 64 MiB over a local socket take under a second.
+pub const CONTROL_BODY_TIME: Duration = Duration::from_secs(60);
+/// A kept-alive control connection with no request holds a thread, so it is closed soon.
+pub const CONTROL_IDLE: Duration = Duration::from_secs(10);
+/// Longest `wait` of `GET /status`; more is taken as this.
+pub const STATUS_WAIT: Duration = Duration::from_secs(20);
+/// Event text in one answer to `/status`; as JSON at most six times this (each byte a `\u00XX`), the rest comes with the next.
+pub const STATUS_BYTES: usize = 1024 * 1024;
+/// What an event costs in the store beside its text, so that empty lines are bounded too.
+pub const EVENT_COST: usize = 128;
+/// Text of one output event; a longer line goes on in the next.
+pub const EVENT_LINE_BYTES: usize = 64 * 1024;
+/// A box that nobody has given a `/start` ends itself after this.
+pub const START_TIME: Duration = Duration::from_secs(60);
+/// After the agent's exit, how long its output may stay open in other hands before all that is left in the box is killed.
+pub const DRAIN_TIME: Duration = Duration::from_secs(2);
+/// Between SIGTERM and SIGKILL when a box is ended.
+pub const TERM_TIME: Duration = Duration::from_secs(2);
+/// Between two tries of the forwarder to reach a relay that is being started again.
+pub const RELAY_RETRY: Duration = Duration::from_millis(50);
+/// After the relay ended its side, how long a client that still sends is listened to, so that it can read the answer.
+pub const FORWARD_LINGER: Duration = Duration::from_secs(2);
+>>>>>>> Stashed changes

@@ -91,6 +91,12 @@ impl Child {
         todo!()
     }
 
+    /// Gives the process up: no longer killed nor waited for by us. For PID 1, whose `proc::reap` collects every child. Its
+    /// standard streams that were not taken are closed. Returns the pid.
+    pub fn release(self) -> u32 {
+        todo!()
+    }
+
     /// SIGKILL to it, or to its group.
     pub fn kill(&mut self) {
         let _ = self.own_group;

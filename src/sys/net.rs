@@ -66,6 +66,16 @@ impl Conn {
         todo!()
     }
 
+    /// Nothing more is read: wakes a thread that waits in `read` (it gets 0).
+    pub fn shutdown_read(&self) -> io::Result<()> {
+        todo!()
+    }
+
+    /// The peer closed its writing side or is gone, even where bytes of it are still unread: poll with no wait.
+    pub fn hung_up(&self) -> bool {
+        todo!()
+    }
+
     /// Makes close() send RST (SO_LINGER 0), so that a cut answer cannot look ended.
     pub fn reset_on_close(&self) {
         todo!()

@@ -104,3 +104,19 @@ pub struct Status {
     /// In order of `n`; may be a part only, ask again from the last.
     pub events: Vec<Event>,
 }
+
+/// `GET /health`, and the answer to `POST /start` and `DELETE /shutdown`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// `VERSION` of the box side.
+    pub version: u32,
+    /// As in `Status`.
+    pub state: String,
+}
+
+/// The body of every answer that is not 200.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// One clause.
+    pub error: String,
+}

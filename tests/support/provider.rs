@@ -359,7 +359,11 @@ fn answer(stream: &TcpStream, state: &Mutex<State>, call: &Call) -> io::Result<b
                 json!({"input_tokens": call.body.len() / 4})
             }
             _ => {
-                return plain(stream, 404, &shapes::error(Speaks::Messages, 404, "no such route").to_string());
+                return plain(
+                    stream,
+                    404,
+                    &shapes::error(Speaks::Messages, 404, "no such route").to_string(),
+                );
             }
         };
         return plain(stream, 200, &body.to_string());
