@@ -40,7 +40,6 @@ pub const POOL_IDLE: Duration = Duration::from_secs(30);
 pub const COPY_BYTES: usize = 64 * 1024;
 /// Bytes of a provider key.
 pub const KEY_BYTES: usize = 8 * 1024;
-<<<<<<< Updated upstream
 /// Bytes of an openssl child's standard error that are read for its verdict; a handshake prints under 1 KiB.
 pub const TLS_WORDS: usize = 64 * 1024;
 /// After a TLS stream's end the child has so long to say, by its exit code, whether the end was clean (it needs 1 ms).
@@ -51,7 +50,6 @@ pub const TLS_RETIRE_TIME: Duration = Duration::from_secs(1);
 pub const TLS_PIPE_BYTES: usize = 256 * 1024;
 /// A database lock held by another process is waited for so long; our transactions last milliseconds.
 pub const DB_BUSY_TIME: Duration = Duration::from_secs(10);
-=======
 /// Head of a request to the control server: ours is under 200 bytes.
 pub const CONTROL_HEAD_BYTES: usize = 8 * 1024;
 /// Body of `POST /start`: a task has no limit of its own, and 64 MiB is more than any model reads; it is held in memory twice.
@@ -88,4 +86,3 @@ pub const TERM_TIME: Duration = Duration::from_secs(2);
 pub const RELAY_RETRY: Duration = Duration::from_millis(50);
 /// After the relay ended its side, how long a client that still sends is listened to, so that it can read the answer.
 pub const FORWARD_LINGER: Duration = Duration::from_secs(2);
->>>>>>> Stashed changes
