@@ -97,6 +97,7 @@ pub mod run {
     pub mod keeper;
     pub mod key;
     pub mod life;
+    pub mod place;
     pub mod read;
     pub mod receipt;
     pub mod report;

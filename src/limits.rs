@@ -86,3 +86,10 @@ pub const TERM_TIME: Duration = Duration::from_secs(2);
 pub const RELAY_RETRY: Duration = Duration::from_millis(50);
 /// After the relay ended its side, how long a client that still sends is listened to, so that it can read the answer.
 pub const FORWARD_LINGER: Duration = Duration::from_secs(2);
+/// A task: fits a large specification; the whole of it is held in memory a few times.
+pub const TASK_BYTES: u64 = 16 * 1024 * 1024;
+/// A task for an agent that takes it as an argument: Linux allows 128 KiB for one (`MAX_ARG_STRLEN`).
+pub const ARGV_TASK_BYTES: usize = 127 * 1024;
+/// Uid and gid of a box whose work directory root asked us to make where only root owns the parent. Outside what distributions
+/// give to people, services and subordinate ids.
+pub const BOX_UID: u32 = 64_200;

@@ -1,11 +1,22 @@
-//! Chooses the role, prints one error line, gives the exit code.
+//! Chooses the role, prints one error line, gives the exit code. What a person typed becomes a typed value here and goes to its
+//! layer; nothing else is decided.
 
-use sanduk::cli::{pages, parse};
+use sanduk::catalog::providers::Protocol;
+use sanduk::catalog::{agents, providers};
+use sanduk::cli::parse::{self, Given};
+use sanduk::cli::{pages, table};
 use sanduk::error::{Error, Exit};
+use sanduk::relay::foreground::{Foreground, Listen, foreground};
+use sanduk::relay::start::Grants;
+use sanduk::relay::upstream::parse_upstream;
+use sanduk::run::{key, life, spec};
+use sanduk::sys::{env, exec};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "ENV-80 the command line")]
@@ -33,11 +44,183 @@ fn role(args: &[OsString]) -> Result<Exit, Error> {
 
 /// What a person typed.
 fn command(args: &[OsString]) -> Result<Exit, Error> {
+    // Before anything else, while there is one thread: no key stays in `/proc/self/environ`.
+    let keys = key::take_from_environment();
     let given = parse::parse(args)?;
     if given.help {
         return print(&pages::command(given.command));
     }
-    todo!()
+    match given.command.name {
+        "run" => {
+            let env = env::read();
+            let (spec, from) = spec::Spec::from(asked(&given)?, &env)?;
+            let key = key::find(&from, keys, spec.provider.key_required && !spec.dry_run)?;
+            life::run(spec, key, &env)
+        }
+        "relay" => foreground(relay(&given)?),
+        "list" => print(&list(&given)?),
+        "man" => print(&pages::man(VERSION)),
+        "version" => print(&format!("sanduk {VERSION}\n")),
+        "completions" => {
+            let shell = operand(&given)?.unwrap_or_default();
+            let text = pages::completions(shell)
+                .ok_or_else(|| Error::wrong("print", "completions", "the shells are bash, zsh and fish"))?;
+            print(&text)
+        }
+        _ => match operand(&given)?.map(|name| table::command(name).ok_or(name)) {
+            None => print(&pages::overview()),
+            Some(Ok(found)) => print(&pages::command(found)),
+            Some(Err(name)) => Err(Error::wrong("print", "help", format!("{name} is not a command"))),
+        },
+    }
+}
+
+/// The one operand a command may have.
+fn operand(given: &Given) -> Result<Option<&str>, Error> {
+    match given.operands.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        [_, more, ..] => {
+            let why = format!("{more} is one word too many; quote a text with spaces");
+            Err(Error::wrong("read", "the command line", why))
+        }
+    }
+}
+
+fn asked(given: &Given) -> Result<spec::Asked, Error> {
+    let text = |flag| given.value(flag).map(str::to_string);
+    Ok(spec::Asked {
+        task: operand(given)?.map(str::to_string),
+        task_file: text("task-file"),
+        workdir: text("workdir"),
+        mounts: given.values("mount"),
+        masks: given.values("mask"),
+        report: text("report"),
+        stats_file: text("stats-file"),
+        timeout: text("timeout"),
+        agent: text("agent"),
+        provider: text("provider"),
+        model: text("model"),
+        max_turns: given.number("max-turns")?,
+        mode: text("mode"),
+        proxy: given.has("proxy"),
+        runtime: text("runtime"),
+        allow_models: given.values("allow-model"),
+        max_tokens_cap: given.number("max-tokens-cap")?,
+        upstream: text("upstream"),
+        insecure_upstream: given.has("insecure-upstream"),
+        ca_file: text("ca-file"),
+        key_file: text("key-file"),
+        key_fd: given.number("key-fd")?,
+        skip_key_check: given.has("skip-key-check"),
+        log_dir: text("log-dir"),
+        no_report_instruction: given.has("no-report-instruction"),
+        dry_run: given.has("dry-run"),
+        quiet: given.has("quiet"),
+        keep: given.has("keep"),
+    })
+}
+
+fn relay(given: &Given) -> Result<Foreground, Error> {
+    if let Some(word) = operand(given)? {
+        return Err(Error::wrong(
+            "read",
+            "the command line",
+            format!("`sanduk relay` takes no operand, not {word}"),
+        ));
+    }
+    let needed = |flag: &'static str, form: &str| {
+        given
+            .value(flag)
+            .ok_or_else(|| Error::wrong("start", "the relay", format!("--{flag} is required")).remedy(form))
+    };
+    let name = given.value("provider").unwrap_or("anthropic");
+    let provider = providers::shipped(name).ok_or_else(|| {
+        let known = providers::names().join(", ");
+        Error::wrong("find", format!("provider {name}"), format!("the providers are {known}"))
+    })?;
+    let url = given.value("upstream").unwrap_or(&provider.upstream);
+    let mut upstream = parse_upstream(url, given.has("insecure-upstream"))?;
+    upstream.ca_file = given.value("ca-file").map(str::to_string);
+    Ok(Foreground {
+        listen: listen(needed("listen", "give --listen tcp:127.0.0.1:8080 or --listen unix:PATH")?)?,
+        token_file: PathBuf::from(needed("token-file", "put a long random token into a file and name it")?),
+        key_file: given.value("key-file").map(PathBuf::from),
+        hosts: given.values("host"),
+        grants: Grants {
+            sealed: sealed(given)?,
+            allow_models: given.values("allow-model"),
+            max_tokens_cap: given.number("max-tokens-cap")?,
+        },
+        log_dir: given.value("log-dir").map(PathBuf::from),
+        quiet: given.has("quiet"),
+        provider,
+        upstream,
+    })
+}
+
+/// `tcp:HOST:PORT` with an address, not a name: what is bound must not depend on a resolver; or `unix:PATH`.
+fn listen(text: &str) -> Result<Listen, Error> {
+    let bad = |why: &str| Error::wrong("take", format!("--listen {text}"), why);
+    match text.split_once(':') {
+        Some(("tcp", address)) => {
+            let address =
+                address.parse().map_err(|_| bad("it must be tcp:ADDRESS:PORT, IPv6 in brackets"))?;
+            Ok(Listen::Tcp(address))
+        }
+        Some(("unix", path)) if !path.is_empty() => Ok(Listen::Unix(PathBuf::from(path))),
+        _ => Err(bad("it must be tcp:ADDRESS:PORT or unix:PATH")),
+    }
+}
+
+fn sealed(given: &Given) -> Result<bool, Error> {
+    match given.value("mode").unwrap_or("sealed") {
+        "sealed" => Ok(true),
+        "key-safe" => Ok(false),
+        other => {
+            Err(Error::wrong("take", format!("--mode {other}"), "a relay's modes are sealed and key-safe"))
+        }
+    }
+}
+
+/// `sanduk list agents|providers|runtimes`: one line each, columns by spaces.
+fn list(given: &Given) -> Result<String, Error> {
+    let mut out = String::new();
+    match operand(given)? {
+        Some("agents") => {
+            for agent in agents::names().into_iter().filter_map(agents::shipped) {
+                let mut spoken: Vec<&str> = agent.protocols.iter().map(|p| word(*p)).collect();
+                spoken.sort();
+                out.push_str(&format!("{:<9} {}\n", agent.name, spoken.join(",")));
+            }
+        }
+        Some("providers") => {
+            for p in providers::names().into_iter().filter_map(providers::shipped) {
+                let key = if p.key_required { p.key_variable.as_str() } else { "(no key needed)" };
+                out.push_str(&format!(
+                    "{:<14} {:<36} {key}\n",
+                    p.name,
+                    format!("{}{}", p.upstream, p.prefix)
+                ));
+            }
+        }
+        Some("runtimes") => {
+            let there = exec::find("bwrap", &env::read().path).is_some();
+            let state = if there { "installed" } else { "not installed" };
+            out.push_str(&format!("{:<8} {:<12} {:<13} default\n", "bwrap", "bwrap", state));
+        }
+        _ => return Err(Error::wrong("list", "", "say what: agents, providers or runtimes")),
+    }
+    Ok(out)
+}
+
+fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Messages => "anthropic-messages",
+        Protocol::Responses => "openai-responses",
+        Protocol::Chat => "openai-chat",
+        Protocol::CountTokens | Protocol::Plain => "",
+    }
 }
 
 /// To standard output; a closed pipe is an error line, never a panic.

@@ -1,10 +1,80 @@
-//! What a run is: every flag and file it needs, checked once, valid ever after. Made by `from` before anything exists.
+//! What a run is: every flag and file it needs, checked once, valid ever after. `Spec::from` is called by `main` before anything
+//! exists; it makes nothing and starts nothing.
 
-use crate::catalog::agents::Agent;
-use crate::catalog::providers::{Protocol, Provider};
+use crate::catalog::agents::{self, Agent};
+use crate::catalog::providers::{self, Protocol, Provider};
+use crate::error::{Error, Exit};
+use crate::limits;
 use crate::relay::start::{Grants, Upstream};
-use std::path::PathBuf;
+use crate::relay::upstream::parse_upstream;
+use crate::run::key;
+use crate::run::place;
+use crate::sys::env::Env;
+use crate::sys::{exec, file};
+use crate::wire::duration;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The command line of `sanduk run`, as typed.
+#[derive(Default)]
+pub struct Asked {
+    /// The task given as an operand.
+    pub task: Option<String>,
+    /// `--task-file`.
+    pub task_file: Option<String>,
+    /// `-w`.
+    pub workdir: Option<String>,
+    /// `--mount`, repeated.
+    pub mounts: Vec<String>,
+    /// `--mask`, repeated.
+    pub masks: Vec<String>,
+    /// `-o`.
+    pub report: Option<String>,
+    /// `--stats-file`.
+    pub stats_file: Option<String>,
+    /// `--timeout`.
+    pub timeout: Option<String>,
+    /// `--agent`.
+    pub agent: Option<String>,
+    /// `--provider`.
+    pub provider: Option<String>,
+    /// `--model`.
+    pub model: Option<String>,
+    /// `--max-turns`.
+    pub max_turns: Option<u64>,
+    /// `--mode`, or `sealed` for `--proxy`.
+    pub mode: Option<String>,
+    /// `--proxy`.
+    pub proxy: bool,
+    /// `--runtime`.
+    pub runtime: Option<String>,
+    /// `--allow-model`, repeated.
+    pub allow_models: Vec<String>,
+    /// `--max-tokens-cap`.
+    pub max_tokens_cap: Option<u64>,
+    /// `--upstream`.
+    pub upstream: Option<String>,
+    /// `--insecure-upstream`.
+    pub insecure_upstream: bool,
+    /// `--ca-file`.
+    pub ca_file: Option<String>,
+    /// `--key-file`.
+    pub key_file: Option<String>,
+    /// `--key-fd`.
+    pub key_fd: Option<u64>,
+    /// `--skip-key-check`.
+    pub skip_key_check: bool,
+    /// `--log-dir`.
+    pub log_dir: Option<String>,
+    /// `--no-report-instruction`.
+    pub no_report_instruction: bool,
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// `-q`.
+    pub quiet: bool,
+    /// `--keep`.
+    pub keep: bool,
+}
 
 /// A directory of the host in the box.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,17 +93,17 @@ pub struct Spec {
     pub task: String,
     /// Append the instruction to write REPORT.md.
     pub report_instruction: bool,
-    /// Absolute; made just before the box where missing.
+    /// Absolute, links resolved as far as it exists; made just before the box where missing.
     pub workdir: PathBuf,
-    /// It has to be made.
+    /// It has to be made, and given to `user`.
     pub make_workdir: bool,
     /// `--mount`.
     pub mounts: Vec<Mount>,
-    /// `--mask`: paths below the work directory, relative, no `..`; each exists.
+    /// `--mask`: paths below the work directory, relative, no `..`, no link on the way; each exists.
     pub masks: Vec<String>,
-    /// `-o`.
+    /// `-o`, absolute.
     pub report_to: Option<PathBuf>,
-    /// `--stats-file`.
+    /// `--stats-file`, absolute.
     pub stats_file: Option<PathBuf>,
     /// `--timeout`.
     pub timeout: Duration,
@@ -57,10 +127,258 @@ pub struct Spec {
     pub upstream: Upstream,
     /// Model policy.
     pub grants: Grants,
-    /// `--log-dir`; none: beside the run's receipt.
+    /// `--log-dir`, absolute; none: beside the run's receipt.
     pub log_dir: Option<PathBuf>,
-    /// Uid and gid of the box.
+    /// Uid and gid of the box, never 0.
     pub user: (u32, u32),
     /// Absolute path of bwrap.
     pub engine: PathBuf,
+    /// Lines that were decided for the caller and have to be said: a default taken, a weaker choice.
+    pub notes: Vec<String>,
+}
+
+impl Spec {
+    /// Checks everything. The second value says where the key is to be read from.
+    pub fn from(asked: Asked, env: &Env) -> Result<(Spec, key::From), Error> {
+        let mut notes = Vec::new();
+        refuse_what_means_nothing(&asked)?;
+        let provider = provider(asked.provider.as_deref())?;
+        let agent = agent(asked.agent.as_deref(), &mut notes)?;
+        let protocol = common(&agent, &provider)?;
+        let model = model(&asked, &agent)?;
+        let key_from = key_from(&asked, &provider, env)?;
+        let upstream = upstream(&asked, &provider, &mut notes)?;
+        let task = task(&asked, &agent)?;
+        let work = place::workdir(asked.workdir.as_deref().unwrap_or("work"), &mut notes)?;
+        let mounts = place::mounts(&asked.mounts, work.user)?;
+        let masks = place::masks(&asked.masks, &work)?;
+        let outside =
+            |path: &Option<String>, what| place::outside(path.as_deref(), what, &work.path, &mounts);
+        let spec = Spec {
+            report_to: outside(&asked.report, "--report")?,
+            stats_file: outside(&asked.stats_file, "--stats-file")?,
+            log_dir: outside(&asked.log_dir, "--log-dir")?,
+            timeout: timeout(asked.timeout.as_deref())?,
+            max_turns: asked.max_turns.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+            preflight: !asked.skip_key_check && !provider.preflight.is_empty(),
+            grants: Grants {
+                sealed: true,
+                allow_models: asked.allow_models,
+                max_tokens_cap: asked.max_tokens_cap,
+            },
+            engine: engine(asked.runtime.as_deref(), env)?,
+            report_instruction: !asked.no_report_instruction,
+            workdir: work.path,
+            make_workdir: work.make,
+            user: work.user,
+            dry_run: asked.dry_run,
+            quiet: asked.quiet,
+            task,
+            mounts,
+            masks,
+            model,
+            agent,
+            provider,
+            protocol,
+            upstream,
+            notes,
+        };
+        Ok((spec, key_from))
+    }
+}
+
+/// A flag that cannot take effect is refused by name.
+fn refuse_what_means_nothing(asked: &Asked) -> Result<(), Error> {
+    let mode = asked.mode.as_deref().unwrap_or("sealed");
+    if asked.proxy && mode != "sealed" {
+        return Err(Error::wrong(
+            "take",
+            format!("--proxy with --mode {mode}"),
+            "--proxy is the old spelling of --mode sealed",
+        ));
+    }
+    match mode {
+        "sealed" => {}
+        "open" | "key-safe" => {
+            return Err(Error::wrong(
+                "take",
+                format!("--mode {mode}"),
+                "not built yet: bwrap would share the host's network",
+            )
+            .remedy("leave the flag out for sealed"));
+        }
+        other => {
+            return Err(Error::wrong(
+                "take",
+                format!("--mode {other}"),
+                "the modes are sealed, key-safe and open",
+            ));
+        }
+    }
+    if asked.keep {
+        return Err(Error::wrong(
+            "take",
+            "--keep",
+            "on bwrap a box is its process and ends with it: there is nothing to keep",
+        )
+        .remedy("leave it out; what the agent wrote is in the work directory"));
+    }
+    Ok(())
+}
+
+fn provider(name: Option<&str>) -> Result<Provider, Error> {
+    let name = name.unwrap_or("anthropic");
+    providers::shipped(name).ok_or_else(|| {
+        Error::wrong(
+            "find",
+            format!("provider {name}"),
+            format!("the providers are {}", providers::names().join(", ")),
+        )
+    })
+}
+
+/// Agents of the first design that are not built yet are refused by name, not taken for unknown.
+const LATER: [&str; 7] = ["claude", "codex", "hax", "hermes", "opencode", "pi", "prime"];
+
+fn agent(name: Option<&str>, notes: &mut Vec<String>) -> Result<Agent, Error> {
+    let name = name.unwrap_or_else(|| {
+        notes.push("agent mini, the built-in one: no --agent was given, and claude is not built yet".into());
+        "mini"
+    });
+    if let Some(agent) = agents::shipped(name) {
+        return Ok(agent);
+    }
+    let why = match LATER.contains(&name) {
+        true => "not built yet".to_string(),
+        false => format!("the agents are {}", agents::names().join(", ")),
+    };
+    Err(Error::wrong("find", format!("agent {name}"), why).remedy("use --agent mini"))
+}
+
+fn common(agent: &Agent, provider: &Provider) -> Result<Protocol, Error> {
+    let served = |p: &Protocol| provider.routes.iter().any(|r| r.protocol == *p);
+    agent.protocols.iter().copied().find(served).ok_or_else(|| {
+        Error::wrong(
+            "pair",
+            format!("agent {} with provider {}", agent.name, provider.name),
+            "they cannot talk: no protocol in common",
+        )
+    })
+}
+
+fn model(asked: &Asked, agent: &Agent) -> Result<Option<String>, Error> {
+    let Some(model) = &asked.model else {
+        return match asked.allow_models.as_slice() {
+            [only] => Ok(Some(only.clone())),
+            _ => Err(Error::wrong("start", format!("agent {}", agent.name), "--model is required")
+                .remedy("give --model ID")),
+        };
+    };
+    if model.trim().is_empty() {
+        return Err(Error::wrong("take", "--model", "it is empty"));
+    }
+    if !asked.allow_models.is_empty() && !asked.allow_models.contains(model) {
+        return Err(Error::wrong(
+            "take",
+            format!("--model {model}"),
+            "it is not among --allow-model: every call would be refused",
+        ));
+    }
+    Ok(Some(model.clone()))
+}
+
+fn key_from(asked: &Asked, provider: &Provider, env: &Env) -> Result<key::From, Error> {
+    match (&asked.key_file, asked.key_fd) {
+        (Some(_), Some(_)) => Err(Error::wrong("take", "--key-file and --key-fd", "give one of the two")),
+        (Some(path), None) => Ok(key::From::File(PathBuf::from(path))),
+        (None, Some(n)) => i32::try_from(n).ok().filter(|n| *n > 2).map(key::From::Fd).ok_or_else(|| {
+            Error::wrong("take", format!("--key-fd {n}"), "descriptors 0 to 2 are the standard streams")
+        }),
+        (None, None) => Ok(key::From::Variable {
+            name: provider.key_variable.clone(),
+            credentials: env.credentials.clone(),
+        }),
+    }
+}
+
+fn upstream(asked: &Asked, provider: &Provider, notes: &mut Vec<String>) -> Result<Upstream, Error> {
+    let url = asked.upstream.as_deref().unwrap_or(&provider.upstream);
+    let mut upstream = parse_upstream(url, asked.insecure_upstream)?;
+    if asked.insecure_upstream && upstream.tls {
+        return Err(Error::wrong(
+            "take",
+            "--insecure-upstream",
+            "the upstream is https: the flag has no effect",
+        ));
+    }
+    if asked.insecure_upstream {
+        notes.push(format!("--insecure-upstream: the key crosses the network to {} readable", upstream.host));
+    }
+    if let Some(path) = &asked.ca_file {
+        if !upstream.tls {
+            return Err(Error::wrong(
+                "take",
+                "--ca-file",
+                "the upstream is plain http: the flag has no effect",
+            ));
+        }
+        #[expect(clippy::disallowed_methods, reason = "FILE-42 --ca-file exists")]
+        let real = file::real_path(Path::new(path)).map_err(|e| Error::wrong("read", path.clone(), e))?;
+        upstream.ca_file = Some(real.display().to_string());
+    }
+    Ok(upstream)
+}
+
+fn task(asked: &Asked, agent: &Agent) -> Result<String, Error> {
+    let one = "give the task as an argument or by --task-file, exactly one of the two";
+    let task = match (asked.task.as_deref().filter(|t| !t.is_empty()), &asked.task_file) {
+        (Some(task), None) => task.to_string(),
+        (None, Some(path)) => {
+            #[expect(clippy::disallowed_methods, reason = "FILE-43 --task-file")]
+            let bytes = file::read_named(Path::new(path), limits::TASK_BYTES)
+                .map_err(|e| Error::wrong("read", format!("the task from {path}"), e))?;
+            String::from_utf8(bytes)
+                .map_err(|_| Error::wrong("read", format!("the task from {path}"), "it is not UTF-8"))?
+        }
+        _ => return Err(Error::wrong("find", "the task", one)),
+    };
+    if task.trim().is_empty() {
+        return Err(Error::wrong("find", "the task", "it is blank"));
+    }
+    if task.contains('\0') {
+        return Err(Error::wrong("take", "the task", "it holds a NUL byte"));
+    }
+    if !agent.task_on_stdin && task.len() > limits::ARGV_TASK_BYTES {
+        let why = format!("it has {} bytes and agent {} takes it as an argument", task.len(), agent.name);
+        return Err(
+            Error::wrong("hand over", "the task", why).remedy("put it into a file of the work directory")
+        );
+    }
+    Ok(task)
+}
+
+fn timeout(text: Option<&str>) -> Result<Duration, Error> {
+    let text = text.unwrap_or("15m");
+    let refused = |why: &str| Error::wrong("take", format!("--timeout {text}"), why);
+    let time = duration::parse(text).map_err(|e| refused(&e.to_string()))?;
+    if time > Duration::from_secs(7 * 24 * 3600) {
+        return Err(refused("it is longer than a week"));
+    }
+    Ok(time)
+}
+
+fn engine(name: Option<&str>, env: &Env) -> Result<PathBuf, Error> {
+    match name.unwrap_or("bwrap") {
+        "bwrap" => {}
+        later @ ("docker" | "podman" | "apple") => {
+            return Err(
+                Error::wrong("use", format!("--runtime {later}"), "not built yet").remedy("use bwrap")
+            );
+        }
+        other => return Err(Error::wrong("use", format!("--runtime {other}"), "the engine is bwrap")),
+    }
+    exec::find("bwrap", &env.path).ok_or_else(|| {
+        Error::new(Exit::Engine, "find", "bwrap", "it is not on PATH")
+            .remedy("install the package bubblewrap (0.8 or newer)")
+    })
 }
