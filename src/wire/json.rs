@@ -166,14 +166,12 @@ impl<'a> Scanner<'a> {
     /// Whether the value whose token was just given stands at this path. For a container: right after its opening token the
     /// scanner is inside it already, so ask with the token's depth.
     pub fn at_path(&self, token: &Token, path: &[Step<'_>]) -> bool {
-        token.depth == path.len()
-            && self.frames.len() >= path.len()
-            && path.iter().zip(&self.frames).enumerate().all(|(level, (step, frame))| match step {
-                Step::Each => !frame.object,
-                Step::Member(name) => {
-                    frame.object && self.member_of(level).is_some_and(|n| n == name.as_bytes())
-                }
-            })
+        token.depth == path.len() && self.matches(path)
+    }
+
+    /// Whether the name token just given stands where the last step of this path does: all steps before it match.
+    pub fn beside(&self, token: &Token, path: &[Step<'_>]) -> bool {
+        token.depth == path.len() && self.matches(path.split_last().map_or(path, |(_, before)| before))
     }
 
     /// The decoded name of the member being read at this level (0: of the top-level object).
@@ -184,6 +182,16 @@ impl<'a> Scanner<'a> {
             None => self.names.len(),
         };
         self.names.get(frame.names_from..end)?.last().map(|n| self.name_bytes(n))
+    }
+
+    fn matches(&self, path: &[Step<'_>]) -> bool {
+        self.frames.len() >= path.len()
+            && path.iter().zip(&self.frames).enumerate().all(|(level, (step, frame))| match step {
+                Step::Each => !frame.object,
+                Step::Member(name) => {
+                    frame.object && self.member_of(level).is_some_and(|n| n == name.as_bytes())
+                }
+            })
     }
 
     fn value(&mut self, byte: u8) -> Result<Token, Bad> {
