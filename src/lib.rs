@@ -59,6 +59,7 @@ pub mod sys {
 pub mod catalog {
     pub mod agents;
     pub mod providers;
+    pub mod rules;
 }
 
 /// What a box is (`plan`) and how an engine is told (`bwrap`).

@@ -93,3 +93,15 @@ pub const ARGV_TASK_BYTES: usize = 127 * 1024;
 /// Uid and gid of a box whose work directory root asked us to make where only root owns the parent. Outside what distributions
 /// give to people, services and subordinate ids.
 pub const BOX_UID: u32 = 64_200;
+/// Name of an agent, a provider: they stand in paths and messages.
+pub const AGENT_NAME: usize = 32;
+/// One argument or environment string of a program (`execve(2)`, MAX_ARG_STRLEN on Linux).
+pub const ARG_BYTES: usize = 128 * 1024;
+/// One line of an agent's output put together from its events; the longest recorded is under 1 MiB. A longer one is skipped.
+pub const READ_LINE_BYTES: usize = 16 * 1024 * 1024;
+/// Members and items in such a line: each costs up to a kilobyte of memory once it is a tree.
+pub const READ_ITEMS: usize = 200_000;
+/// The answer kept of a run; a report belongs into a file.
+pub const ANSWER_BYTES: usize = 1024 * 1024;
+/// Argument of a tool call as it is shown.
+pub const TOOL_ARGUMENT_BYTES: usize = 400;
