@@ -79,12 +79,20 @@ pub mod store {
 #[forbid(unsafe_code)]
 #[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub mod relay {
+    pub mod admit;
+    pub mod answer;
     pub mod conn;
+    pub mod exchange;
     pub mod foreground;
     pub mod inject;
+    pub mod leak;
     pub mod log;
     pub mod policy;
+    pub mod pool;
     pub mod preflight;
+    pub mod receive;
+    pub mod refuse;
+    pub mod serving;
     pub mod start;
     pub mod tls;
     pub mod upstream;

@@ -105,3 +105,31 @@ pub const READ_ITEMS: usize = 200_000;
 pub const ANSWER_BYTES: usize = 1024 * 1024;
 /// Argument of a tool call as it is shown.
 pub const TOOL_ARGUMENT_BYTES: usize = 400;
+/// Bodies held in memory over all connections of one relay: 128 connections with a whole body each would be 8 GiB.
+pub const BODY_TOTAL: usize = 256 * 1024 * 1024;
+/// A request body may take so long, plus its size at `BODY_RATE`.
+pub const BODY_TIME: Duration = Duration::from_secs(30);
+/// Slowest body in bytes a second that is waited for; a phone's uplink is faster.
+pub const BODY_RATE: u64 = 50 * 1024;
+/// Requests refused in one run before it ends: an agent stops after a few, a loop does not.
+pub const REFUSALS: u64 = 1000;
+/// Bytes read and dropped after a refusal, so that the client sees the answer and not a reset.
+pub const REFUSED_DRAIN_BYTES: u64 = 8 * 1024 * 1024;
+/// Time for the same.
+pub const REFUSED_DRAIN_TIME: Duration = Duration::from_secs(2);
+/// An answer whose client has left is read on for so long, so that its usage is known; a longer one is charged unread.
+pub const ORPHAN_TIME: Duration = Duration::from_secs(120);
+/// The same in bytes; the longest recorded answer is under 1 MiB.
+pub const ORPHAN_BYTES: u64 = 64 * 1024 * 1024;
+/// Interim (1xx) answers to one request; two are usual at most.
+pub const INTERIM_ANSWERS: usize = 8;
+/// Upstream connections kept for reuse; an agent has under 10 calls at a time.
+pub const POOL_LINKS: usize = 16;
+/// The order on a role's standard input.
+pub const ORDER_BYTES: usize = 256 * 1024;
+/// A run token.
+pub const TOKEN_BYTES: usize = 1024;
+/// An old `calls.jsonl` that is read to go on with its chain; a larger one must be moved away.
+pub const LOG_BYTES: u64 = 256 * 1024 * 1024;
+/// Characters of a method or a path that a log line or a message shows.
+pub const SHOWN_CHARS: usize = 200;

@@ -76,13 +76,80 @@ pub struct Provider {
     pub reports_cost: bool,
 }
 
+/// The shipped files, sorted by name.
+const SHIPPED: [(&str, &str); 4] = [
+    ("anthropic", include_str!("../../resources/providers/anthropic.json")),
+    ("openai", include_str!("../../resources/providers/openai.json")),
+    ("openai-compat", include_str!("../../resources/providers/openai-compat.json")),
+    ("openrouter", include_str!("../../resources/providers/openrouter.json")),
+];
+
 /// Names of the shipped providers, sorted.
 pub fn names() -> Vec<&'static str> {
-    todo!()
+    SHIPPED.iter().map(|(name, _)| *name).collect()
 }
 
-/// A shipped provider by name.
+/// A shipped provider by name. A shipped file that does not read is `None`; a test reads them all.
 pub fn shipped(name: &str) -> Option<Provider> {
-    let _ = name;
-    todo!()
+    let (_, text) = SHIPPED.iter().find(|(n, _)| *n == name)?;
+    serde_json::from_str(text).ok()
+}
+
+impl Provider {
+    /// The route of a method and an exact path.
+    pub fn route(&self, method: &str, path: &str) -> Option<&Route> {
+        self.routes.iter().find(|r| r.method == method && r.path == path)
+    }
+
+    /// The protocol whose error bodies an agent of this provider reads: that of its first route.
+    pub fn speaks(&self) -> Protocol {
+        self.routes.first().map_or(Protocol::Chat, |r| r.protocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Protocol, names, shipped};
+
+    #[test]
+    fn shipped_files_read_and_hold_together() {
+        let all = names();
+        assert!(all.is_sorted());
+        for name in all {
+            let p = shipped(name).unwrap_or_else(|| panic!("{name} does not read"));
+            assert_eq!(p.name, name);
+            assert!(!p.routes.is_empty());
+            for r in &p.routes {
+                assert!(r.path.starts_with('/') && !r.path.contains(['?', '#', '%']), "{}", r.path);
+                assert_eq!(r.method == "GET", r.protocol == Protocol::Plain, "{}", r.path);
+            }
+            let lower = |n: &String| !n.is_empty() && *n == n.to_ascii_lowercase();
+            assert!(p.request_headers.iter().all(lower) && p.response_headers.iter().all(lower));
+            // What carries credentials, or frames a message, is written by us alone.
+            for never in [
+                "authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie", "proxy-authorization", "host", "connection",
+                "content-length", "transfer-encoding", "content-type", "content-encoding", "accept-encoding", "expect", "te",
+                "upgrade", "forwarded", "x-forwarded-for",
+            ] {
+                assert!(!p.request_headers.iter().any(|n| n == never), "{name} lets {never} through");
+            }
+            for never in ["set-cookie", "content-length", "transfer-encoding", "connection", "upgrade", "trailer", "*"] {
+                assert!(!p.response_headers.iter().any(|n| n == never), "{name} lets {never} back");
+            }
+            assert_eq!(p.preflight.is_empty(), !p.key_required);
+        }
+    }
+
+    /// TRAPS 56: one provider's path is never admitted under another, and only whole paths match.
+    #[test]
+    fn trap_56_routes_are_exact() {
+        let p = shipped("openrouter").unwrap_or_else(|| panic!("openrouter"));
+        assert!(p.route("POST", "/api/v1/chat/completions").is_some());
+        for (method, path) in [
+            ("POST", "/v1/chat/completions"), ("GET", "/api/v1/chat/completions"), ("POST", "/api/v1/chat/completions/"),
+            ("POST", "/API/v1/chat/completions"), ("POST", "/api/v1/chat"), ("post", "/api/v1/chat/completions"),
+        ] {
+            assert!(p.route(method, path).is_none(), "{method} {path}");
+        }
+    }
 }

@@ -1,0 +1,135 @@
+//! Finds the key in bytes: in a request (the box must not have it) and in an answer (the provider must not send it back). Called by
+//! `conn` and `answer`. Never keeps a copy of the key: the bytes are read in place.
+
+use crate::secret::Secret;
+
+/// Horspool's search for one secret: skips up to its whole length at a time, so that a body costs less than its copy.
+pub struct Tripwire {
+    /// How far the window moves when its last byte is this one.
+    skip: [usize; 256],
+}
+
+impl Tripwire {
+    /// An empty secret is found nowhere.
+    pub fn new(key: &Secret) -> Tripwire {
+        #[expect(clippy::disallowed_methods, reason = "KEY-20 skip table of the search for the key")]
+        let needle = key.expose();
+        let mut skip = [needle.len(); 256];
+        let last = needle.len().saturating_sub(1);
+        for (i, b) in needle.iter().take(last).enumerate() {
+            if let Some(s) = skip.get_mut(usize::from(*b)) {
+                *s = last.saturating_sub(i);
+            }
+        }
+        Tripwire { skip }
+    }
+
+    /// True where `hay` holds the whole key.
+    pub fn hit(&self, key: &Secret, hay: &[u8]) -> bool {
+        #[expect(clippy::disallowed_methods, reason = "KEY-21 search for the key in what passes")]
+        let needle = key.expose();
+        let Some(last) = needle.last() else {
+            return false;
+        };
+        let mut at = 0usize;
+        while let Some(window) = hay.get(at..at.saturating_add(needle.len())) {
+            let Some(end) = window.last() else {
+                return false;
+            };
+            if end == last && window == needle {
+                return true;
+            }
+            at = at.saturating_add(self.skip.get(usize::from(*end)).copied().unwrap_or(1).max(1));
+        }
+        false
+    }
+
+    /// Length of the longest proper prefix of the key that `hay` ends with: bytes that must wait for what comes next.
+    pub fn begun(&self, key: &Secret, hay: &[u8]) -> usize {
+        #[expect(clippy::disallowed_methods, reason = "KEY-22 does what passes end with a part of the key")]
+        let needle = key.expose();
+        let most = needle.len().saturating_sub(1).min(hay.len());
+        let tail = hay.get(hay.len().saturating_sub(most)..).unwrap_or_default();
+        (0..tail.len())
+            .find(|i| tail.get(*i..).is_some_and(|t| needle.starts_with(t)))
+            .map_or(0, |i| tail.len().saturating_sub(i))
+    }
+}
+
+/// The search over a stream that comes in pieces.
+#[derive(Default)]
+pub struct Window {
+    /// The end of what has passed, always shorter than the key.
+    carry: Vec<u8>,
+}
+
+impl Window {
+    /// Takes the next piece; true once the key has been seen across or within pieces.
+    pub fn push(&mut self, wire: &Tripwire, key: &Secret, piece: &[u8]) -> bool {
+        if !self.carry.is_empty() {
+            // Only a match that begins in the carry can be new here, so one key's length of the piece is enough.
+            self.carry.extend_from_slice(piece.get(..key.len().min(piece.len())).unwrap_or_default());
+            if wire.hit(key, &self.carry) {
+                return true;
+            }
+        }
+        if wire.hit(key, piece) {
+            return true;
+        }
+        if piece.len() >= key.len() || self.carry.is_empty() {
+            self.carry.clear();
+            let begun = wire.begun(key, piece);
+            self.carry.extend_from_slice(piece.get(piece.len().saturating_sub(begun)..).unwrap_or_default());
+        } else {
+            let begun = wire.begun(key, &self.carry);
+            self.carry.drain(..self.carry.len().saturating_sub(begun));
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tripwire, Window};
+    use crate::secret::Secret;
+
+    const KEY: &[u8] = b"sk-ant-sk-anx-0";
+
+    #[test]
+    fn found_at_every_place_and_split() {
+        let key = Secret::new(KEY.to_vec());
+        let wire = Tripwire::new(&key);
+        let mut hay = b"sk-ant-sk-ant-".to_vec();
+        hay.extend_from_slice(KEY);
+        hay.extend_from_slice(b"sk-");
+        assert!(wire.hit(&key, &hay));
+        let (a, b) = hay.split_at(28);
+        assert!(!wire.hit(&key, a) && !wire.hit(&key, b));
+        for first in 0..hay.len() {
+            for second in first..hay.len() {
+                let mut w = Window::default();
+                let (a, rest) = hay.split_at(first);
+                let (b, c) = rest.split_at(second.saturating_sub(first));
+                let seen = [a, b, c].iter().any(|p| w.push(&wire, &key, p));
+                assert!(seen, "{first} {second}");
+            }
+        }
+        let mut w = Window::default();
+        assert!(hay.chunks(1).any(|p| w.push(&wire, &key, p)));
+        let mut w = Window::default();
+        assert!(!hay.iter().filter(|b| **b != b'x').any(|p| w.push(&wire, &key, &[*p])));
+    }
+
+    #[test]
+    fn waits_only_for_what_could_be_the_key() {
+        let key = Secret::new(KEY.to_vec());
+        let wire = Tripwire::new(&key);
+        for (hay, n) in [(&b"data: {}\n\n"[..], 0), (b"tokens", 1), (b"xsk-ant-sk-an", 12), (b"sk-ant-sk-ant-", 7), (b"", 0)] {
+            assert_eq!(wire.begun(&key, hay), n, "{hay:?}");
+        }
+        let none = Secret::new(Vec::new());
+        let wire = Tripwire::new(&none);
+        assert!(!wire.hit(&none, b"") && !wire.hit(&none, b"abc"));
+        assert_eq!(wire.begun(&none, b"abc"), 0);
+    }
+}
