@@ -49,9 +49,12 @@ pub mod sys {
     pub mod pipes;
     #[forbid(unsafe_code)]
     pub mod proc;
+    #[expect(unsafe_code, reason = "the one place: system calls that rustix does not offer")]
     pub mod raw;
     #[forbid(unsafe_code)]
     pub mod serve;
+    #[forbid(unsafe_code)]
+    pub mod tree;
 }
 
 /// `resources/` and user files, given as bytes, to typed tables.

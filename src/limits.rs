@@ -133,3 +133,15 @@ pub const TOKEN_BYTES: usize = 1024;
 pub const LOG_BYTES: u64 = 256 * 1024 * 1024;
 /// Characters of a method or a path that a log line or a message shows.
 pub const SHOWN_CHARS: usize = 200;
+/// Connections that may wait to be accepted: with 5 the kernel drops SYNs and clients stall for seconds.
+pub const BACKLOG: i32 = 1024;
+/// Stack of a connection's thread; inflating a compressed answer and parsing its usage need the most.
+pub const STACK_BYTES: usize = 256 * 1024;
+/// A worker thread without a connection for so long ends.
+pub const WORKER_IDLE: Duration = Duration::from_secs(30);
+/// Pause of the accept loop while descriptors or memory are short.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// Where a kernel has no pidfd: how often a child is asked for.
+pub const CHILD_POLL: Duration = Duration::from_millis(10);
+/// Entries read from a directory in one go while a tree is removed or walked; bounds memory, not the tree.
+pub const DIR_BATCH: usize = 1024;

@@ -1,7 +1,8 @@
 //! The environment: read once, at the start of `main`, before any thread; after that the program knows only this value.
 
 use crate::secret::Secret;
-use std::ffi::OsString;
+use crate::sys::raw;
+use std::ffi::{CString, OsString};
 use std::path::PathBuf;
 
 /// Every variable the program reads, by name; nothing else of the environment is looked at.
@@ -22,14 +23,46 @@ pub struct Env {
     pub terminal: bool,
 }
 
+/// Where programs are looked for when `PATH` is not set.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// Reads the list above.
 pub fn read() -> Env {
-    todo!()
+    let home = absolute("HOME");
+    let below_home = |rest: &str| home.as_ref().map(|h| h.join(rest));
+    Env {
+        state_home: absolute("XDG_STATE_HOME").or_else(|| below_home(".local/state")),
+        config_home: absolute("XDG_CONFIG_HOME").or_else(|| below_home(".config")),
+        credentials: absolute("CREDENTIALS_DIRECTORY"),
+        path: look("PATH").unwrap_or_else(|| DEFAULT_PATH.into()),
+        no_color: look("NO_COLOR").is_some(),
+        terminal: look("TERM").is_some_and(|t| t != "dumb"),
+        home,
+    }
+}
+
+/// A variable that is set and not empty.
+fn look(name: &str) -> Option<OsString> {
+    #[expect(clippy::disallowed_methods, reason = "ENV-01 the variables listed in Env, read once by main")]
+    let value = std::env::var_os(name);
+    value.filter(|v| !v.is_empty())
+}
+
+/// A variable that is an absolute path; a relative one counts as not set (XDG Base Directory, "must be absolute").
+fn absolute(name: &str) -> Option<PathBuf> {
+    look(name).map(PathBuf::from).filter(|p| p.is_absolute())
 }
 
 /// Takes a variable's value and overwrites its bytes in place, so that `/proc/self/environ` no longer holds it. Only before the
 /// first thread. White space around the value is dropped; empty: `None`. A closed function (`KEY-nn`).
 pub fn take(name: &str) -> Option<Secret> {
-    let _ = name;
-    todo!()
+    let mut value = raw::take_variable(&CString::new(name).ok()?)?;
+    let kept = value.trim_ascii();
+    let (end, length) = (value.trim_ascii_end().len(), kept.len());
+    // Moved within the one buffer: a second buffer would leave a copy that nobody wipes.
+    value.copy_within(end - length..end, 0);
+    value[length..].fill(0);
+    value.truncate(length);
+    let secret = Secret::new(value);
+    if secret.is_empty() { None } else { Some(secret) }
 }

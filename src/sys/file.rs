@@ -1,8 +1,11 @@
 //! Files and directories, without following links where the place may belong to an enemy. Writes that matter are
-//! made under another name, synced, then renamed into place.
+//! made under another name, synced, then renamed into place. Trees (removal, the walk for set-id bits) stand in `tree`.
 
+use crate::sys::proc;
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// An open directory; every name given to it is a single component.
@@ -25,106 +28,188 @@ pub struct Facts {
     pub links: u64,
 }
 
-/// A lock that ends with this value or with the process. The descriptor is close-on-exec.
+/// A lock that ends with this value or with the process. The descriptor is close-on-exec: flock belongs to the open file, so a
+/// child that inherited it would hold the lock after its owner is gone.
 pub struct Lock {
     fd: OwnedFd,
 }
 
+/// How a directory is opened: for reading its entries, never through a link.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How a file is opened: never through a link, never waiting for a fifo's other end.
+const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+
 impl Dir {
     /// Opens an existing directory; the last component may not be a link.
     pub fn open(path: &Path) -> io::Result<Dir> {
-        let _ = path;
-        todo!()
+        opened(path)
     }
 
     /// Opens, making missing components with `mode` (existing ones are left alone).
     pub fn make_all(path: &Path, mode: u32) -> io::Result<Dir> {
-        let _ = (path, mode);
-        todo!()
+        let mut missing: Vec<&Path> = Vec::new();
+        for part in path.ancestors().filter(|p| !p.as_os_str().is_empty()) {
+            match rustix::fs::statat(CWD, part, AtFlags::empty()) {
+                Ok(_) => break,
+                Err(Errno::NOENT) => missing.push(part),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        for part in missing.into_iter().rev() {
+            match rustix::fs::mkdirat(CWD, part, bits(mode & 0o700)) {
+                // Widened only when it is surely the one made here; the umask has no say.
+                Ok(()) => rustix::fs::fchmod(&opened(part)?.fd, bits(mode))?,
+                // Somebody else made it meanwhile.
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        opened(path)
     }
 
     /// Makes a subdirectory (must not exist) and opens it.
     pub fn make(&self, name: &str, mode: u32) -> io::Result<Dir> {
-        let _ = (name, mode, &self.fd);
-        todo!()
+        rustix::fs::mkdirat(&self.fd, component(name)?, bits(mode & 0o700))?;
+        let made = self.below(name)?;
+        rustix::fs::fchmod(&made.fd, bits(mode))?;
+        Ok(made)
     }
 
     /// Opens an existing subdirectory, no link.
     pub fn below(&self, name: &str) -> io::Result<Dir> {
-        let _ = name;
-        todo!()
+        Ok(Dir { fd: rustix::fs::openat(&self.fd, component(name)?, DIRECTORY, Mode::empty())? })
     }
 
     /// Facts of an entry itself (a link is not followed).
     pub fn facts(&self, name: &str) -> io::Result<Facts> {
-        let _ = name;
-        todo!()
+        Ok(facts_of(&rustix::fs::statat(&self.fd, component(name)?, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
     /// Reads a regular file of at most `most` bytes: no link, no blocking on a fifo; larger is an error.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
-        let _ = (name, most);
-        todo!()
+        let fd = rustix::fs::openat(&self.fd, component(name)?, OFlags::RDONLY | PLAIN, Mode::empty())?;
+        regular(&fd)?;
+        read_all(&fd, most)
     }
 
     /// Makes a new file (exclusive), writes, syncs file and directory.
     pub fn write_new(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let _ = (name, bytes, mode);
-        todo!()
+        self.create(component(name)?, bytes, mode)?;
+        Ok(rustix::fs::fsync(&self.fd)?)
     }
 
     /// Writes under a temporary name, syncs, renames over `name`, syncs the directory.
     pub fn replace(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let _ = (name, bytes, mode);
-        todo!()
+        let name = component(name)?;
+        let temporary = format!(".new-{}", proc::random_hex(16)?);
+        self.create(&temporary, bytes, mode)?;
+        if let Err(e) = rustix::fs::renameat(&self.fd, &temporary, &self.fd, name) {
+            self.remove(&temporary)?;
+            return Err(e.into());
+        }
+        Ok(rustix::fs::fsync(&self.fd)?)
+    }
+
+    /// A new file with these bytes, on disk; nothing is left of it where that fails.
+    fn create(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | PLAIN;
+        let fd = rustix::fs::openat(&self.fd, name, flags, bits(mode & 0o700))?;
+        let written = write_all(&fd, bytes)
+            .and_then(|()| Ok(rustix::fs::fchmod(&fd, bits(mode))?))
+            .and_then(|()| Ok(rustix::fs::fsync(&fd)?));
+        if written.is_err() {
+            self.remove(name)?;
+        }
+        written
     }
 
     /// Opens for append only, making it with 0600 where missing; no link.
     pub fn append(&self, name: &str) -> io::Result<OwnedFd> {
-        let _ = name;
-        todo!()
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | PLAIN;
+        let fd = rustix::fs::openat(&self.fd, component(name)?, flags, bits(0o600))?;
+        regular(&fd)?;
+        Ok(fd)
     }
 
-    /// Takes an exclusive lock on the entry without waiting; `None`: somebody else holds it.
+    /// Takes an exclusive lock on the entry without waiting; `None`: somebody else holds it. The entry, a file or a directory,
+    /// must exist: a sweep must not make again what its owner just removed.
     pub fn lock(&self, name: &str) -> io::Result<Option<Lock>> {
-        let _ = name;
-        todo!()
+        let name = component(name)?;
+        loop {
+            let fd = rustix::fs::openat(&self.fd, name, OFlags::RDONLY | PLAIN, Mode::empty())?;
+            match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            }
+            // The name may have been removed or replaced between open and lock: then this lock is on a file nobody will ask for.
+            let held = rustix::fs::fstat(&fd)?;
+            let named = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino) {
+                return Ok(Some(Lock { fd }));
+            }
+        }
     }
 
     /// Renames within this directory and syncs it; fails where `to` exists.
     pub fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
-        let _ = (from, to);
-        todo!()
+        let (from, to) = (component(from)?, component(to)?);
+        rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE)?;
+        Ok(rustix::fs::fsync(&self.fd)?)
     }
 
     /// Removes a file or link; a missing one is fine.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        let _ = name;
-        todo!()
+        match rustix::fs::unlinkat(&self.fd, component(name)?, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Removes a whole tree below `name`, of any depth, following no link; a missing one is fine.
     pub fn remove_tree(&self, name: &str) -> io::Result<()> {
-        let _ = name;
-        todo!()
+        crate::sys::tree::remove(&self.fd, component(name)?)
     }
 
     /// Names of the entries, sorted; names that are not UTF-8 are left out.
     pub fn names(&self) -> io::Result<Vec<String>> {
-        todo!()
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.fd)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && name != "."
+                && name != ".."
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 
     /// Owner and group of an entry itself.
     pub fn give(&self, name: &str, uid: u32, gid: u32) -> io::Result<()> {
-        let _ = (name, uid, gid);
-        todo!()
+        use rustix::fs::{Gid, Uid};
+        // -1 would mean "leave as it is" to the kernel; rustix has no checked constructor.
+        if uid == u32::MAX || gid == u32::MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        Ok(rustix::fs::chownat(&self.fd, component(name)?, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// Clears set-uid and set-gid on regular files below this directory (no links, no other file systems, at most `most`
     /// entries); returns the paths it changed. The flag is true where the walk was not finished.
     pub fn clear_set_id(&self, most: usize) -> io::Result<(Vec<String>, bool)> {
-        let _ = most;
-        todo!()
+        crate::sys::tree::clear_set_id(&self.fd, most)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -137,18 +222,80 @@ impl Lock {
 
 /// Reads a file the caller named (links are followed, it is theirs), at most `most` bytes; a fifo or descriptor works too.
 pub fn read_named(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let _ = (path, most);
-    todo!()
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    read_all(rustix::fs::open(path, flags, Mode::empty())?, most)
 }
 
 /// Facts of what a path leads to (links followed).
 pub fn facts(path: &Path) -> io::Result<Facts> {
-    let _ = path;
-    todo!()
+    Ok(facts_of(&rustix::fs::statat(CWD, path, AtFlags::empty())?))
 }
 
 /// The path without links, `.` and `..`; it must exist.
 pub fn real_path(path: &Path) -> io::Result<std::path::PathBuf> {
-    let _ = path;
-    todo!()
+    #[expect(clippy::disallowed_methods, reason = "FILE-01 canonicalize; callers are listed")]
+    std::fs::canonicalize(path)
+}
+
+/// `name` as a single component: no `/`, no `.` or `..`, no NUL, not empty.
+pub(super) fn component(name: &str) -> io::Result<&str> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file name"));
+    }
+    Ok(name)
+}
+
+/// Reads to the end; more than `most` bytes is an error (`FileTooLarge`).
+pub(super) fn read_all(fd: impl AsFd, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut piece = [0u8; 8192];
+    loop {
+        let n = match rustix::io::read(&fd, &mut piece) {
+            Ok(0) => return Ok(bytes),
+            Ok(n) => n,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e.into()),
+        };
+        if (bytes.len() + n) as u64 > most {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes")));
+        }
+        bytes.extend_from_slice(&piece[..n]);
+    }
+}
+
+fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&fd, bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+fn opened(path: &Path) -> io::Result<Dir> {
+    Ok(Dir { fd: rustix::fs::open(path, DIRECTORY, Mode::empty())? })
+}
+
+fn regular(fd: &OwnedFd) -> io::Result<()> {
+    if FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == FileType::RegularFile {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+    }
+}
+
+fn bits(mode: u32) -> Mode {
+    Mode::from_bits_truncate(mode)
+}
+
+fn facts_of(s: &Stat) -> Facts {
+    Facts {
+        mode: s.st_mode,
+        uid: s.st_uid,
+        gid: s.st_gid,
+        size: s.st_size.unsigned_abs(),
+        links: s.st_nlink as u64,
+    }
 }

@@ -1,108 +1,271 @@
 //! This process and others: identity, signals, clock, randomness, and what a role gives up at its start.
 
+use crate::sys::{exec, file, raw};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Random bytes from the kernel.
 pub fn random(buf: &mut [u8]) -> io::Result<()> {
-    let _ = buf;
-    todo!()
+    let mut filled = 0;
+    while filled < buf.len() {
+        match rustix::rand::getrandom(&mut buf[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
 }
 
 /// `n` random bytes as lower-case hex.
 pub fn random_hex(n: usize) -> io::Result<String> {
-    let _ = n;
-    todo!()
+    let mut bytes = vec![0u8; n];
+    random(&mut bytes)?;
+    let digit = |d: u8| char::from_digit(d.into(), 16).unwrap_or('0');
+    Ok(bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect())
 }
 
 /// Since the epoch.
 pub fn now() -> Duration {
-    todo!()
+    // A clock before 1970 counts as 1970.
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Since some fixed moment; never goes back.
+/// Since some fixed moment; never goes back. The same in every process of the host until it boots again.
 pub fn monotonic() -> Duration {
-    todo!()
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(t).unwrap_or_default()
 }
 
 /// Effective uid and gid.
 pub fn ids() -> (u32, u32) {
-    todo!()
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 /// Clock ticks since boot at which `pid` started (field 22 of `/proc/PID/stat`); `None`: no such process.
 pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
-    let _ = pid;
-    todo!()
+    let stat = match proc_file(&format!("/proc/{pid}/stat")) {
+        Ok(s) => s,
+        // ESRCH: it ended between open and read.
+        Err(e)
+            if e.kind() == io::ErrorKind::NotFound
+                || e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
+        {
+            return Ok(None);
+        }
+        Err(e) => return Err(e),
+    };
+    // Field 2 is the program's name in parentheses and may hold anything, parentheses too; field 3 follows the last one.
+    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(22 - 3));
+    let ticks = field.and_then(|f| f.parse().ok());
+    ticks
+        .map(Some)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected form of /proc/PID/stat"))
 }
 
 /// `/proc/sys/kernel/random/boot_id`.
 pub fn boot_id() -> io::Result<String> {
-    todo!()
+    proc_file("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned())
+}
+
+/// A file of the kernel's, as text.
+fn proc_file(path: &str) -> io::Result<String> {
+    const MOST: u64 = 64 * 1024;
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(String::from_utf8_lossy(&file::read_all(fd, MOST)?).into_owned())
 }
 
 /// Installs handlers for INT, TERM and HUP (also where they were ignored) and ignores PIPE; each signal that comes writes its
 /// number, one byte, to the returned pipe end.
 pub fn catch_signals() -> io::Result<OwnedFd> {
-    todo!()
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    raw::ignore(&[libc::SIGPIPE])?;
+    raw::catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP], write)?;
+    Ok(read)
 }
 
 /// Ignores INT, TERM, HUP and PIPE: the keeper ends only with its asker.
 pub fn ignore_signals() -> io::Result<()> {
-    todo!()
+    raw::ignore(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE])
 }
 
 /// First acts of a role: closes every descriptor from 3 on that is not in `keep`, sets no-new-privileges, not dumpable, no core
 /// dump. With `keep` they stay close-on-exec.
 pub fn harden(keep: &[i32]) -> io::Result<()> {
-    let _ = keep;
-    todo!()
+    let mut kept: Vec<u32> = keep.iter().filter_map(|n| u32::try_from(*n).ok()).filter(|n| *n >= 3).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    let mut first = 3;
+    for number in &kept {
+        if first < *number {
+            raw::close_range(first, number - 1)?;
+        }
+        first = number + 1;
+    }
+    raw::close_range(first, u32::MAX)?;
+    for number in kept {
+        // Adopted only to set the flag; released again, for `net::inherited` to take.
+        let fd = raw::adopt(number as i32)?;
+        let set = rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC);
+        let _: i32 = std::os::fd::IntoRawFd::into_raw_fd(fd);
+        set?;
+    }
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    no_core()
 }
 
-/// SIGKILL for us when the thread that started us ends; returns false where the parent is gone already. Set after `become_user`.
+/// RLIMIT_CORE 1, not 0: a core handler on a pipe (`core_pattern` with `|`) is called in spite of 0, but not for 1 (core(5)).
+fn no_core() -> io::Result<()> {
+    let one = Rlimit { current: Some(1), maximum: Some(1) };
+    if rustix::process::setrlimit(Resource::Core, one).is_ok() {
+        return Ok(());
+    }
+    // The hard limit is 0 and may not be raised.
+    Ok(rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
+}
+
+/// SIGKILL for us when the thread that started us ends; returns false where the parent is gone already. Set after `become_user`,
+/// which clears it.
 pub fn die_with_parent(parent: u32) -> io::Result<bool> {
-    let _ = parent;
-    todo!()
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // Asked after the setting, so that no moment is left in which the parent could end unseen.
+    let now = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().unsigned_abs());
+    Ok(now == parent)
 }
 
 /// Drops supplementary groups, becomes gid and uid for good, empties all capability sets. Only before the first thread.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    let _ = (uid, gid);
-    todo!()
+    use rustix::thread::{CapabilitySet, CapabilitySets};
+    // The calls below change one thread; with a second one the process would keep its old self there.
+    if threads()? != 1 {
+        return Err(io::Error::other("there are threads already"));
+    }
+    // (uid_t)-1 means "leave as it is" to the kernel.
+    if uid == u32::MAX || gid == u32::MAX {
+        return Err(Errno::INVAL.into());
+    }
+    let (new_uid, new_gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+    if rustix::process::geteuid().is_root() {
+        // Before setresuid: it takes CAP_SETPCAP and CAP_SETGID away. EINVAL: past the last capability of this kernel.
+        for number in 0..64 {
+            let one = CapabilitySet::from_bits_retain(1 << number);
+            match rustix::thread::remove_capability_from_bounding_set(one) {
+                Ok(()) => {}
+                Err(Errno::INVAL) => break,
+                // Root of a container without CAP_SETPCAP: the sets that act are emptied below all the same.
+                Err(Errno::PERM) => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        rustix::thread::set_thread_groups(&[])?;
+    }
+    rustix::thread::set_thread_res_gid(new_gid, new_gid, new_gid)?;
+    rustix::thread::set_thread_res_uid(new_uid, new_uid, new_uid)?;
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )?;
+    match rustix::thread::clear_ambient_capability_set() {
+        // EINVAL: a kernel without ambient capabilities.
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(e) => return Err(e.into()),
+    }
+    if ids() != (uid, gid) || (uid != 0 && rustix::thread::set_thread_res_uid(ROOT, ROOT, ROOT).is_ok()) {
+        return Err(io::Error::other("the change of user did not hold"));
+    }
+    Ok(())
 }
+
+const ROOT: rustix::fs::Uid = rustix::fs::Uid::ROOT;
 
 /// Threads of this process now (`/proc/self/status`).
 pub fn threads() -> io::Result<usize> {
-    todo!()
+    let status = proc_file("/proc/self/status")?;
+    let count = status.lines().find_map(|l| l.strip_prefix("Threads:")?.trim().parse().ok());
+    count.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no Threads: in /proc/self/status"))
 }
 
-/// The next dead child, any of them, for PID 1: (pid, code or signal). Waits for at most `wait`.
-pub fn reap(wait: Duration) -> io::Result<Option<(u32, crate::sys::exec::Ended)>> {
-    let _ = wait;
-    todo!()
+/// The next dead child, any of them, for PID 1: (pid, code or signal). Waits for at most `wait`. The end of a child that
+/// `exec::start` made is known to its `Child` afterwards too.
+pub fn reap(wait: Duration) -> io::Result<Option<(u32, exec::Ended)>> {
+    static BELL: Mutex<Option<OwnedFd>> = Mutex::new(None);
+    // Held for the whole wait: one thread reaps.
+    let mut bell = BELL.lock().unwrap_or_else(|e| e.into_inner());
+    if bell.is_none() {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        raw::catch(&[libc::SIGCHLD], write)?;
+        *bell = Some(read);
+    }
+    let Some(bell) = bell.as_ref() else { return Ok(None) };
+    let deadline = Instant::now().checked_add(wait);
+    loop {
+        // Emptied before looking: a child that dies after the look rings again.
+        while matches!(rustix::io::read(bell, &mut [0u8; 64]), Ok(n) if n > 0) {}
+        if let Some(dead) = exec::reap_any()? {
+            return Ok(Some(dead));
+        }
+        let left = deadline.map_or(DAY, |at| at.saturating_duration_since(Instant::now()).min(DAY));
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let time = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+        match poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
-/// Sends a signal to a process, or to a group where `pid` is negative.
+/// Longest single wait of `reap`; it then looks again.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Sends a signal to a process, or to a group where `pid` is negative. Number 0 only asks whether it is there.
 pub fn signal(pid: i32, number: i32) -> io::Result<()> {
-    let _ = (pid, number);
-    todo!()
+    // 0 and -1 are not processes but "my group" and "everybody"; 1 is never ours to signal.
+    let target = Pid::from_raw(pid.saturating_abs()).filter(|_| pid != -1).ok_or(Errno::INVAL)?;
+    let sent = match (number, pid < 0) {
+        (0, true) => rustix::process::test_kill_process_group(target),
+        (0, false) => rustix::process::test_kill_process(target),
+        (_, group) => {
+            let signal = Signal::from_named_raw(number).ok_or(Errno::INVAL)?;
+            if group {
+                rustix::process::kill_process_group(target, signal)
+            } else {
+                rustix::process::kill_process(target, signal)
+            }
+        }
+    };
+    Ok(sent?)
 }
 
 /// Lower this process's limits; `None` leaves one alone.
 pub fn limit(processes: Option<u64>, files: Option<u64>, file_bytes: Option<u64>) -> io::Result<()> {
-    let _ = (processes, files, file_bytes);
-    todo!()
+    for (resource, value) in
+        [(Resource::Nproc, processes), (Resource::Nofile, files), (Resource::Fsize, file_bytes)]
+    {
+        let Some(value) = value else { continue };
+        // Never above what there is: only root could, and nobody asks for it.
+        let value = rustix::process::getrlimit(resource).maximum.map_or(value, |m| m.min(value));
+        rustix::process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?;
+    }
+    Ok(())
 }
 
 /// True for a terminal.
 pub fn is_terminal(fd: BorrowedFd<'_>) -> bool {
-    let _ = fd;
-    todo!()
+    rustix::termios::isatty(fd)
 }
 
 /// Columns of the terminal on `fd`; `None` where it is none.
 pub fn columns(fd: BorrowedFd<'_>) -> Option<u16> {
-    let _ = fd;
-    todo!()
+    rustix::termios::tcgetwinsize(fd).ok().map(|w| w.ws_col).filter(|c| *c > 0)
 }
