@@ -127,13 +127,30 @@ mod tests {
             assert!(p.request_headers.iter().all(lower) && p.response_headers.iter().all(lower));
             // What carries credentials, or frames a message, is written by us alone.
             for never in [
-                "authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie", "proxy-authorization", "host", "connection",
-                "content-length", "transfer-encoding", "content-type", "content-encoding", "accept-encoding", "expect", "te",
-                "upgrade", "forwarded", "x-forwarded-for",
+                "authorization",
+                "x-api-key",
+                "api-key",
+                "x-goog-api-key",
+                "cookie",
+                "proxy-authorization",
+                "host",
+                "connection",
+                "content-length",
+                "transfer-encoding",
+                "content-type",
+                "content-encoding",
+                "accept-encoding",
+                "expect",
+                "te",
+                "upgrade",
+                "forwarded",
+                "x-forwarded-for",
             ] {
                 assert!(!p.request_headers.iter().any(|n| n == never), "{name} lets {never} through");
             }
-            for never in ["set-cookie", "content-length", "transfer-encoding", "connection", "upgrade", "trailer", "*"] {
+            for never in
+                ["set-cookie", "content-length", "transfer-encoding", "connection", "upgrade", "trailer", "*"]
+            {
                 assert!(!p.response_headers.iter().any(|n| n == never), "{name} lets {never} back");
             }
             assert_eq!(p.preflight.is_empty(), !p.key_required);
@@ -146,8 +163,12 @@ mod tests {
         let p = shipped("openrouter").unwrap_or_else(|| panic!("openrouter"));
         assert!(p.route("POST", "/api/v1/chat/completions").is_some());
         for (method, path) in [
-            ("POST", "/v1/chat/completions"), ("GET", "/api/v1/chat/completions"), ("POST", "/api/v1/chat/completions/"),
-            ("POST", "/API/v1/chat/completions"), ("POST", "/api/v1/chat"), ("post", "/api/v1/chat/completions"),
+            ("POST", "/v1/chat/completions"),
+            ("GET", "/api/v1/chat/completions"),
+            ("POST", "/api/v1/chat/completions/"),
+            ("POST", "/API/v1/chat/completions"),
+            ("POST", "/api/v1/chat"),
+            ("post", "/api/v1/chat/completions"),
         ] {
             assert!(p.route(method, path).is_none(), "{method} {path}");
         }

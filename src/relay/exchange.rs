@@ -32,7 +32,13 @@ pub enum Failed {
 
 /// Asks once, or twice where a kept connection turns out to have been closed before the first byte of an answer. A fresh connection that
 /// died silent is never tried again: the call may have been billed. `wait` bounds the silence before and within the head.
-pub fn ask(pool: &Pool, parts: &[&[u8]], method: &str, buf: &mut [u8], wait: Duration) -> Result<Answer, Failed> {
+pub fn ask(
+    pool: &Pool,
+    parts: &[&[u8]],
+    method: &str,
+    buf: &mut [u8],
+    wait: Duration,
+) -> Result<Answer, Failed> {
     if let Some(link) = pool.take() {
         match once(link, parts, method, buf, wait) {
             Err(Lost::Unanswered(_)) => {}
@@ -60,7 +66,13 @@ impl From<Lost> for Failed {
     }
 }
 
-fn once(mut link: Link, parts: &[&[u8]], method: &str, buf: &mut [u8], wait: Duration) -> Result<Answer, Lost> {
+fn once(
+    mut link: Link,
+    parts: &[&[u8]],
+    method: &str,
+    buf: &mut [u8],
+    wait: Duration,
+) -> Result<Answer, Lost> {
     let sent = link.send(parts, wait);
     // A server that refuses early may have closed its reading side; its answer is read all the same.
     let sent_whole = matches!(sent, Ok(true));

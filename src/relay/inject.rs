@@ -19,7 +19,13 @@ pub struct Outgoing<'a> {
 }
 
 /// The head as bytes. It holds the key, so it is a `Secret` itself and is wiped when the call is over.
-pub fn head(judged: &Judged, provider: &Provider, host: &str, key: &Secret, out: &Outgoing<'_>) -> Result<Secret, Bad> {
+pub fn head(
+    judged: &Judged,
+    provider: &Provider,
+    host: &str,
+    key: &Secret,
+    out: &Outgoing<'_>,
+) -> Result<Secret, Bad> {
     // Nothing of it is needed here: that it exists is the point.
     let _: &Judged = judged;
     let mut w = Writer::request(out.method, out.target)?;
@@ -86,7 +92,8 @@ fn offers_gzip(fields: &[Field<'_>]) -> bool {
         .flat_map(|f| f.value.split(|b| *b == b','))
         .any(|item| {
             let mut parts = item.split(|b| *b == b';').map(<[u8]>::trim_ascii);
-            parts.next().is_some_and(|coding| coding.eq_ignore_ascii_case(b"gzip")) && parts.all(|p| !zero_weight(p))
+            parts.next().is_some_and(|coding| coding.eq_ignore_ascii_case(b"gzip"))
+                && parts.all(|p| !zero_weight(p))
         })
 }
 
@@ -123,11 +130,21 @@ mod tests {
     #[test]
     fn credentials_of_the_box_never_go_on() {
         let fields = [
-            field("Host", "relay.test"), field("X-Api-Key", "RUNTOKEN"), field("Authorization", "Bearer RUNTOKEN"),
-            field("api-key", "RUNTOKEN"), field("x-goog-api-key", "RUNTOKEN"), field("Cookie", "RUNTOKEN"),
-            field("Proxy-Authorization", "RUNTOKEN"), field("X-Forwarded-For", "RUNTOKEN"), field("Expect", "100-continue"),
-            field("X-HTTP-Method-Override", "DELETE"), field("Content_Length", "3"), field("Anthropic-Beta", "a"),
-            field("anthropic-beta", "b"), field("anthropic-version", "2023-06-01"), field("TE", "trailers"),
+            field("Host", "relay.test"),
+            field("X-Api-Key", "RUNTOKEN"),
+            field("Authorization", "Bearer RUNTOKEN"),
+            field("api-key", "RUNTOKEN"),
+            field("x-goog-api-key", "RUNTOKEN"),
+            field("Cookie", "RUNTOKEN"),
+            field("Proxy-Authorization", "RUNTOKEN"),
+            field("X-Forwarded-For", "RUNTOKEN"),
+            field("Expect", "100-continue"),
+            field("X-HTTP-Method-Override", "DELETE"),
+            field("Content_Length", "3"),
+            field("Anthropic-Beta", "a"),
+            field("anthropic-beta", "b"),
+            field("anthropic-version", "2023-06-01"),
+            field("TE", "trailers"),
         ];
         let got = built("anthropic", "REALKEY", &fields);
         assert_eq!(
@@ -142,7 +159,8 @@ mod tests {
     /// TRAPS 64: what `Connection` names is for the hop.
     #[test]
     fn trap_64_connection_named_headers() {
-        let fields = [field("Connection", "close, Anthropic-Version"), field("anthropic-version", "2023-06-01")];
+        let fields =
+            [field("Connection", "close, Anthropic-Version"), field("anthropic-version", "2023-06-01")];
         assert!(named_by_connection(&fields, "anthropic-version"));
         let got = built("anthropic", "K", &fields);
         assert!(!got.contains("anthropic-version") && !got.contains("connection"));
@@ -154,8 +172,15 @@ mod tests {
     #[test]
     fn trap_66_gzip_weights() {
         for (value, yes) in [
-            ("gzip", true), ("br, GZIP;q=0.5", true), ("gzip;q=0", false), ("gzip; q=0.000", false), ("br", false), ("", false),
-            ("*", false), ("gzip;q=1", true), ("xgzip", false),
+            ("gzip", true),
+            ("br, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("gzip; q=0.000", false),
+            ("br", false),
+            ("", false),
+            ("*", false),
+            ("gzip;q=1", true),
+            ("xgzip", false),
         ] {
             assert_eq!(offers_gzip(&[field("Accept-Encoding", value)]), yes, "{value}");
         }

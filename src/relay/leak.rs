@@ -124,7 +124,13 @@ mod tests {
     fn waits_only_for_what_could_be_the_key() {
         let key = Secret::new(KEY.to_vec());
         let wire = Tripwire::new(&key);
-        for (hay, n) in [(&b"data: {}\n\n"[..], 0), (b"tokens", 1), (b"xsk-ant-sk-an", 12), (b"sk-ant-sk-ant-", 7), (b"", 0)] {
+        for (hay, n) in [
+            (&b"data: {}\n\n"[..], 0),
+            (b"tokens", 1),
+            (b"xsk-ant-sk-an", 12),
+            (b"sk-ant-sk-ant-", 7),
+            (b"", 0),
+        ] {
             assert_eq!(wire.begun(&key, hay), n, "{hay:?}");
         }
         let none = Secret::new(Vec::new());

@@ -107,7 +107,9 @@ pub fn close(conn: &Conn, scratch: &mut [u8]) {
     while left > 0 {
         let wait = until.saturating_sub(proc::monotonic());
         match conn.read(scratch, wait) {
-            Ok(n) if n > 0 && !wait.is_zero() => left = left.saturating_sub(u64::try_from(n).unwrap_or(u64::MAX)),
+            Ok(n) if n > 0 && !wait.is_zero() => {
+                left = left.saturating_sub(u64::try_from(n).unwrap_or(u64::MAX))
+            }
             _ => return,
         }
     }
@@ -131,9 +133,13 @@ mod tests {
 
     #[test]
     fn final_ones_say_so() {
-        let text = |r: &Refusal| String::from_utf8_lossy(&head(r, 3).unwrap_or_default()).to_ascii_lowercase();
+        let text =
+            |r: &Refusal| String::from_utf8_lossy(&head(r, 3).unwrap_or_default()).to_ascii_lowercase();
         let last = text(&Refusal::new(403, "x"));
-        assert!(last.contains("x-should-retry: false\r\n") && last.contains("connection: close\r\n"), "{last}");
+        assert!(
+            last.contains("x-should-retry: false\r\n") && last.contains("connection: close\r\n"),
+            "{last}"
+        );
         assert!(!text(&Refusal::upstream(502, "x")).contains("x-should-retry"));
     }
 }

@@ -296,6 +296,11 @@ fn facts_of(s: &Stat) -> Facts {
         uid: s.st_uid,
         gid: s.st_gid,
         size: s.st_size.unsigned_abs(),
-        links: s.st_nlink as u64,
+        links: widened(s.st_nlink),
     }
+}
+
+/// A link count is 64 bits wide on x86_64 and 32 on aarch64.
+fn widened(n: impl Into<u64>) -> u64 {
+    n.into()
 }
