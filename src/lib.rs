@@ -124,10 +124,12 @@ pub mod inside {
     pub mod control;
     pub mod events;
     pub mod forward;
+    pub mod lines;
     pub mod routes;
     pub mod start;
     pub mod supervise;
     pub mod switch;
+    pub mod turn;
     /// The built-in agent.
     pub mod mini {
         pub mod agent;

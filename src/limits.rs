@@ -145,3 +145,7 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub const CHILD_POLL: Duration = Duration::from_millis(10);
 /// Entries read from a directory in one go while a tree is removed or walked; bounds memory, not the tree.
 pub const DIR_BATCH: usize = 1024;
+/// An agent may read its task late; what ends it is the run's timeout, not this.
+pub const TASK_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// A forwarded connection may be silent for so long in a write: relay and agent have their own, shorter limits.
+pub const FORWARD_STALL: Duration = Duration::from_secs(24 * 3600);

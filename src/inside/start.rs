@@ -1,9 +1,71 @@
-//! Stub.
+//! `sanduk inside DIR`: the role that is PID 1 of the box. Gives up what it does not need while it has one thread, binds the
+//! control socket, then supervises. The argv is constant: what the run is comes with `POST /start`. Called by `main`.
 
 use crate::error::{Error, Exit};
+use crate::inside::control;
+use crate::inside::events::Store;
+use crate::inside::routes::Routes;
+use crate::inside::supervise::{Order, Supervisor};
+use crate::inside::switch::Switch;
+use crate::sys::net::{self, Conn};
+use crate::sys::{confine, proc, serve};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
-/// The role of PID 1 in the box; `dir` holds `control.sock`.
-pub fn role(dir: &std::path::Path) -> Result<Exit, Error> {
-    let _ = dir;
-    todo!()
+/// The socket's name in the directory the role is given.
+const SOCKET: &str = "control.sock";
+/// The directory with `relay.sock`, beside the one the role is given.
+const RELAY: &str = "host";
+/// Everybody: the host may be root, the box's uid, or (rootless engines) the uid that the box's is mapped from. The parent of
+/// the directory is 0700 on the host, and in the box there is one uid.
+const MODE: u32 = 0o666;
+
+/// Runs the box: `dir` is `box/`, shared with the host. Returns when the box must end; its processes end with PID 1.
+///
+/// Order: not dumpable first, so that nothing is ever readable; the filter before the first thread, since it holds per thread;
+/// the socket before the threads, so that a failure is an error line and exit code.
+pub fn role(dir: &Path) -> Result<Exit, Error> {
+    let fault = |doing| move |e: io::Error| Error::fault(doing, "", e);
+    proc::harden(&[]).map_err(fault("harden the box's first process"))?;
+    let threads = proc::threads().map_err(fault("count threads"))?;
+    if threads != 1 {
+        return Err(Error::fault("confine the box", "", format!("{threads} threads before the filter")));
+    }
+    confine::boxed().map_err(fault("install the box filter"))?;
+    let signals = proc::catch_signals().map_err(fault("catch signals"))?;
+    #[expect(clippy::disallowed_methods, reason = "NET-62 the control socket")]
+    let listener = net::listen_unix(dir, SOCKET, MODE)
+        .map_err(|e| Error::fault("bind the control socket in", dir.display().to_string(), e))?;
+
+    let (orders, take_orders) = channel();
+    let store = Arc::new(Store::new());
+    let switch = Arc::new(Switch::new());
+    let relay = dir.parent().unwrap_or(dir).join(RELAY);
+    let routes = Arc::new(Routes::new(Arc::clone(&store), Arc::clone(&switch), orders.clone(), relay));
+    control::start(listener, &routes, control::outside).map_err(fault("start the control server"))?;
+    let body = Box::new(move || pass_signals(signals, &orders));
+    #[expect(clippy::disallowed_methods, reason = "THREAD-67 turns signals into orders")]
+    serve::spawn("signals", body).map_err(fault("start the signal thread"))?;
+    Ok(Supervisor::new(store, switch, take_orders).run())
+}
+
+/// Each byte of the pipe is the number of a signal that came.
+fn pass_signals(signals: OwnedFd, orders: &Sender<Order>) {
+    let conn = Conn::new(signals);
+    let mut buf = [0; 16];
+    loop {
+        match conn.read(&mut buf, Duration::from_secs(3600)) {
+            Ok(n @ 1..) => {
+                for number in buf.iter().take(n) {
+                    let _ = orders.send(Order::Signal(*number));
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::TimedOut => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
 }
