@@ -162,7 +162,10 @@ impl Supervisor {
 
 /// Kills what a turn left: as PID 1 every process of the box but us (kill(2), pid -1), else the agent's group.
 fn kill_rest(agent: u32) {
-    let whom = if std::process::id() == 1 { -1 } else { group(agent) };
-    // An error says that nobody is left.
-    let _ = proc::signal(whom, SIGKILL);
+    // An error says that nobody is left, or that we are not PID 1.
+    if std::process::id() == 1 {
+        let _ = proc::kill_all();
+    } else {
+        let _ = proc::signal(group(agent), SIGKILL);
+    }
 }

@@ -228,6 +228,15 @@ pub fn reap(wait: Duration) -> io::Result<Option<(u32, exec::Ended)>> {
 /// Longest single wait of `reap`; it then looks again.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// SIGKILL to every process of our pid namespace but us. Only for PID 1: anywhere else it would reach strangers.
+pub fn kill_all() -> io::Result<()> {
+    if std::process::id() != 1 {
+        return Err(Errno::PERM.into());
+    }
+    // "Group 1" is kill(-1): everybody (kill(2)). The kernel lets no fork slip past it.
+    Ok(rustix::process::kill_process_group(Pid::INIT, Signal::KILL)?)
+}
+
 /// Sends a signal to a process, or to a group where `pid` is negative. Number 0 only asks whether it is there.
 pub fn signal(pid: i32, number: i32) -> io::Result<()> {
     // 0 and -1 are not processes but "my group" and "everybody"; 1 is never ours to signal.
