@@ -1,1 +1,165 @@
-//! Stub.
+//! The checks of a request's head, in the order in which `conn` makes them. Pure but for the counters in `Serving`.
+
+use crate::catalog::providers::{Route, Scheme};
+use crate::relay::refuse::Refusal;
+use crate::relay::serving::Serving;
+use crate::wire::http::{self, Field, Framing, Request};
+
+/// `Host` is one of our names: a browser that was made to resolve a stranger's name to us sends the stranger's (DNS rebinding).
+pub fn host(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
+    let Some(value) = http::one(&head.fields, "host")? else {
+        return Err(Refusal::new(400, "there is no Host"));
+    };
+    if relay.hosts.iter().any(|h| h.as_bytes().eq_ignore_ascii_case(value)) {
+        return Ok(());
+    }
+    Err(Refusal::new(421, "this relay does not answer to that Host"))
+}
+
+/// The run token, in the provider's own header and nowhere else, once.
+pub fn token(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
+    let name = relay.provider.auth_header.as_str();
+    let given = http::one(&head.fields, name)?.and_then(|v| presented(relay.provider.auth_scheme, v));
+    if given.is_some_and(|given| relay.token.same(given)) {
+        return Ok(());
+    }
+    Err(Refusal::new(401, format!("the run token is not in {name}")))
+}
+
+/// The credential in a header's value. The scheme's name is case-insensitive (RFC 9110 11.1).
+fn presented(scheme: Scheme, value: &[u8]) -> Option<&[u8]> {
+    match scheme {
+        Scheme::Bare => Some(value),
+        Scheme::Bearer => {
+            let (name, token) = value.split_at_checked(7)?;
+            name.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+        }
+    }
+}
+
+/// Method and path are in the provider's table, byte for byte.
+pub fn route<'r>(relay: &'r Serving, head: &Request<'_>) -> Result<&'r Route, Refusal> {
+    if !matches!(head.method, "GET" | "POST") {
+        return Err(Refusal::new(405, "only GET and POST are relayed"));
+    }
+    relay.provider.route(head.method, head.path).ok_or_else(|| {
+        let mut refusal = Refusal::new(403, "this path is not relayed for this provider");
+        refusal.remedy = "the path must be in the provider's route table";
+        refusal
+    })
+}
+
+/// The body is, or says it is, what the policy can read: JSON in UTF-8, not compressed, and present where one is needed.
+pub fn content(head: &Request<'_>) -> Result<(), Refusal> {
+    let unsupported = |why: &str| Err(Refusal::new(415, why));
+    if let Some(coding) = http::one(&head.fields, "content-encoding")?
+        && !coding.eq_ignore_ascii_case(b"identity")
+    {
+        return unsupported("a compressed request body cannot be judged");
+    }
+    if let Some(value) = http::one(&head.fields, "content-type")? {
+        let mut parts = value.split(|b| *b == b';').map(<[u8]>::trim_ascii);
+        if !parts.next().is_some_and(|t| t.eq_ignore_ascii_case(b"application/json")) && head.method == "POST"
+        {
+            return unsupported("only application/json is relayed");
+        }
+        if parts.any(|p| charset(p).is_some_and(|c| !c.eq_ignore_ascii_case(b"utf-8"))) {
+            return unsupported("only UTF-8 is relayed");
+        }
+    }
+    match (head.method, head.framing) {
+        ("POST", Framing::None) => {
+            Err(Refusal::new(411, "there is neither Content-Length nor Transfer-Encoding"))
+        }
+        ("GET", Framing::None | Framing::Length(0)) | ("POST", _) => Ok(()),
+        _ => Err(Refusal::new(400, "a GET has no body here")),
+    }
+}
+
+/// The value of a `charset` parameter, without quotes.
+fn charset(parameter: &[u8]) -> Option<&[u8]> {
+    let (name, value) = parameter.split_at_checked(8)?;
+    if !name.eq_ignore_ascii_case(b"charset=") {
+        return None;
+    }
+    Some(value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value))
+}
+
+/// Fields a head may hold once, because two readers could each take another one (B44).
+pub fn singletons(fields: &[Field<'_>]) -> Result<(), Refusal> {
+    for name in ["content-type", "content-encoding", "authorization", "x-api-key"] {
+        http::one(fields, name)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{charset, content, presented};
+    use crate::catalog::providers::Scheme;
+    use crate::wire::http::{Field, Framing, Request};
+
+    #[test]
+    fn bearer_is_read_exactly() {
+        let yes: &[(&[u8], &[u8])] =
+            &[(b"Bearer T", b"T"), (b"bearer  T ", b"T"), (b"BEARER T", b"T"), (b"Bearer ", b"")];
+        for (value, token) in yes {
+            assert_eq!(presented(Scheme::Bearer, value), Some(*token));
+        }
+        for value in [&b"T"[..], b"", b"Basic T", b"BearerT", b"Bearer\tT"] {
+            assert_eq!(presented(Scheme::Bearer, value), None, "{value:?}");
+        }
+        assert_eq!(presented(Scheme::Bare, b"Bearer T"), Some(&b"Bearer T"[..]));
+    }
+
+    fn status(method: &str, framing: Framing, fields: &[(&str, &str)]) -> u16 {
+        let fields = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
+        let head = Request {
+            method,
+            target: "/",
+            path: "/",
+            query: None,
+            fields,
+            framing,
+            close: false,
+            expect_continue: false,
+        };
+        content(&head).map_or_else(|r| r.status, |()| 200)
+    }
+
+    #[test]
+    fn content_is_json_in_utf8() {
+        let post = |v: &str| status("POST", Framing::Length(2), &[("Content-Type", v)]);
+        for v in ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\""]
+        {
+            assert_eq!(post(v), 200, "{v}");
+        }
+        for v in [
+            "application/json; charset=utf-16",
+            "text/plain",
+            "multipart/form-data",
+            "",
+            "application/jsonx",
+            "application/json;charset=utf-7",
+        ] {
+            assert_eq!(post(v), 415, "{v}");
+        }
+        assert_eq!(status("POST", Framing::Chunked, &[]), 200);
+        assert_eq!(status("POST", Framing::None, &[]), 411);
+        assert_eq!(status("POST", Framing::Length(2), &[("Content-Encoding", "gzip")]), 415);
+        assert_eq!(status("POST", Framing::Length(2), &[("Content-Encoding", "identity")]), 200);
+        assert_eq!(
+            status(
+                "POST",
+                Framing::Length(2),
+                &[("Content-Type", "application/json"), ("content-type", "text/plain")]
+            ),
+            400
+        );
+        assert_eq!(status("GET", Framing::None, &[]), 200);
+        assert_eq!(status("GET", Framing::Length(0), &[]), 200);
+        assert_eq!(status("GET", Framing::Length(1), &[]), 400);
+        assert_eq!(status("GET", Framing::Chunked, &[]), 400);
+        assert_eq!(charset(b"boundary=x"), None);
+    }
+}

@@ -1,1 +1,139 @@
-//! Stub.
+//! What all connections of one relay share: the policy, the two secrets, the pool, the log, the bounds over all of them, and
+//! the one way to end the run. Made by `start` and `foreground`.
+
+use crate::catalog::providers::Provider;
+use crate::error::Exit;
+use crate::limits;
+use crate::relay::leak::Tripwire;
+use crate::relay::log::Log;
+use crate::relay::pool::Pool;
+use crate::relay::start::{Denied, Grants, Note, Stop};
+use crate::secret::Secret;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Takes notes for the asker or the person. Must not block for long: it is called by connections.
+pub type Tell = Box<dyn Fn(Note) + Send + Sync>;
+
+/// One relay.
+pub struct Serving {
+    /// Routes, headers, credential.
+    pub provider: Provider,
+    /// `Host` values that are ours, lower case.
+    pub hosts: Vec<String>,
+    /// Only this uid may connect over a Unix socket.
+    pub peer_uid: Option<u32>,
+    /// The model policy.
+    pub grants: Grants,
+    /// What the box presents as its key.
+    pub token: Secret,
+    /// What the provider gets instead.
+    pub key: Secret,
+    /// The search for it.
+    pub tripwire: Tripwire,
+    /// `Host` towards the provider.
+    pub upstream_host: String,
+    /// Connections to it.
+    pub pool: Pool,
+    /// The record.
+    pub log: Log,
+    /// Body bytes held by all connections.
+    pub body_bytes: AtomicUsize,
+    over: AtomicBool,
+    refusals: AtomicU64,
+    tell: Tell,
+    ended: Mutex<Box<dyn FnMut(&Stop) + Send>>,
+}
+
+/// The parts `Serving::new` is made of.
+pub struct Parts {
+    /// See `Serving`; so for all.
+    pub provider: Provider,
+    /// See `Serving`.
+    pub hosts: Vec<String>,
+    /// See `Serving`.
+    pub peer_uid: Option<u32>,
+    /// See `Serving`.
+    pub grants: Grants,
+    /// See `Serving`.
+    pub token: Secret,
+    /// See `Serving`.
+    pub key: Secret,
+    /// See `Serving`.
+    pub pool: Pool,
+    /// See `Serving`.
+    pub log: Log,
+    /// Gets every note.
+    pub tell: Tell,
+    /// Called once, when policy ends the run.
+    pub ended: Box<dyn FnMut(&Stop) + Send>,
+}
+
+impl Serving {
+    /// Puts the parts together.
+    pub fn new(p: Parts) -> Serving {
+        Serving {
+            tripwire: Tripwire::new(&p.key),
+            upstream_host: crate::relay::upstream::host_value(p.pool.upstream()),
+            provider: p.provider,
+            hosts: p.hosts,
+            peer_uid: p.peer_uid,
+            grants: p.grants,
+            token: p.token,
+            key: p.key,
+            pool: p.pool,
+            log: p.log,
+            body_bytes: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+            refusals: AtomicU64::new(0),
+            tell: p.tell,
+            ended: Mutex::new(p.ended),
+        }
+    }
+
+    /// Passes a note on.
+    pub fn tell(&self, note: Note) {
+        (self.tell)(note);
+    }
+
+    /// The run has been ended by policy: nothing is served any more.
+    pub fn over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Ends the run. Only the first reason counts.
+    pub fn end(&self, why: &str, exit: Exit) {
+        if self.over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let stop = Stop { why: why.into(), exit: exit.code() };
+        // The record of the end is a courtesy where the log itself is what failed.
+        let _ = self.log.close(why);
+        if let Ok(mut ended) = self.ended.lock() {
+            ended(&stop);
+        }
+        self.tell(Note::End(stop));
+    }
+
+    /// Records and tells a refusal; too many end the run.
+    pub fn denied(&self, denied: Denied) {
+        if self.over() {
+            return;
+        }
+        let told = Denied {
+            method: denied.method.clone(),
+            path: denied.path.clone(),
+            why: denied.why.clone(),
+            remedy: denied.remedy.clone(),
+            status: denied.status,
+        };
+        if let Err(e) = self.log.denied(denied) {
+            self.end(&format!("the record of calls cannot be written: {e}"), Exit::Policy);
+            return;
+        }
+        self.tell(Note::Denied(told));
+        if self.refusals.fetch_add(1, Ordering::Relaxed).saturating_add(1) >= limits::REFUSALS {
+            self.end(&format!("{} requests were refused", limits::REFUSALS), Exit::Policy);
+        }
+    }
+}
