@@ -1,1 +1,336 @@
-//! Stub.
+//! One connection of the box, from its first byte to its last. `call` is the road of a request, in order; each step is a function of
+//! one of the files beside this one. A request that is refused anywhere closes the connection.
+
+use crate::error::Exit;
+use crate::limits;
+use crate::relay::answer::{self, Ended};
+use crate::relay::exchange::{self, Failed};
+use crate::relay::inject::{self, Outgoing};
+use crate::relay::log::{Counts, Outcome, Record, Verdict};
+use crate::relay::policy::{self, Judged};
+use crate::relay::refuse::{self, Refusal};
+use crate::relay::serving::Serving;
+use crate::relay::start::{Call, Denied, Note};
+use crate::relay::usage::Usage;
+use crate::relay::{admit, receive};
+use crate::sys::net::Conn;
+use crate::sys::proc;
+use crate::wire::http::{self, Request};
+use crate::wire::text;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+/// Serves one connection until it ends, is refused, or the run is over.
+pub fn serve(relay: &Serving, conn: &Conn) {
+    if !ours(relay, conn) {
+        return;
+    }
+    let mut c = Client {
+        relay,
+        conn,
+        buf: vec![0; limits::HEAD_BYTES],
+        filled: 0,
+        scratch: vec![0; limits::COPY_BYTES],
+    };
+    // A new connection that says nothing is closed sooner than one that has been of use.
+    let mut idle = limits::HEAD_TIME;
+    while let Next::Go = c.request(idle) {
+        idle = limits::KEEPALIVE_TIME;
+    }
+}
+
+/// Over a Unix socket: the peer has the uid of the box. Over TCP there is no peer to ask.
+fn ours(relay: &Serving, conn: &Conn) -> bool {
+    relay.peer_uid.is_none_or(|uid| conn.peer().is_ok_and(|peer| peer.uid == uid))
+}
+
+/// What follows a request on its connection.
+enum Next {
+    /// The next one.
+    Go,
+    /// Nothing.
+    Close,
+}
+
+struct Client<'a> {
+    relay: &'a Serving,
+    conn: &'a Conn,
+    /// The head being read; what came behind a request is moved to its front.
+    buf: Vec<u8>,
+    filled: usize,
+    /// Request bodies on their way in, then answers on their way back.
+    scratch: Vec<u8>,
+}
+
+impl Client<'_> {
+    /// Reads a head and serves its request.
+    fn request(&mut self, idle: Duration) -> Next {
+        let mut deadline = None;
+        loop {
+            let read = self.buf.get(..self.filled).unwrap_or_default();
+            match http::request(read) {
+                Ok(Some((head, used))) => {
+                    let rest = read.get(used..).unwrap_or_default();
+                    return match call(self.relay, self.conn, &head, rest, &mut self.scratch) {
+                        Ok(Served::Keep(after)) => self.keep(&after),
+                        Ok(Served::Close) => Next::Close,
+                        Err(refusal) => {
+                            let of = (head.method, head.path);
+                            refused(self.relay, self.conn, &refusal, of, &mut self.scratch)
+                        }
+                    };
+                }
+                Err(bad) => return refused(self.relay, self.conn, &bad.into(), ("", ""), &mut self.scratch),
+                Ok(None) => {}
+            }
+            if self.filled > 0 && deadline.is_none() {
+                deadline = Some(proc::monotonic().saturating_add(limits::HEAD_TIME));
+            }
+            let wait = deadline.map_or(idle, |d| d.saturating_sub(proc::monotonic()));
+            let Some(space) = self.buf.get_mut(self.filled..).filter(|s| !s.is_empty()) else {
+                let long = Refusal::new(431, "the head is too long");
+                return refused(self.relay, self.conn, &long, ("", ""), &mut self.scratch);
+            };
+            match self.conn.read(space, wait) {
+                Ok(n) if n > 0 => self.filled = self.filled.saturating_add(n),
+                Err(e) if e.kind() == ErrorKind::TimedOut && self.filled > 0 => {
+                    let slow = Refusal::new(408, "the head comes too slowly");
+                    return refused(self.relay, self.conn, &slow, ("", ""), &mut self.scratch);
+                }
+                // Closed, or silent: an idle connection is owed no answer.
+                _ => return Next::Close,
+            }
+        }
+    }
+
+    /// Puts what came behind the request in front.
+    fn keep(&mut self, after: &[u8]) -> Next {
+        let Some(front) = self.buf.get_mut(..after.len()) else {
+            return Next::Close;
+        };
+        front.copy_from_slice(after);
+        self.filled = after.len();
+        Next::Go
+    }
+}
+
+/// What is left of a connection after a served request.
+enum Served {
+    /// It goes on; these bytes of the next request are here already.
+    Keep(Vec<u8>),
+    /// It must be closed.
+    Close,
+}
+
+/// The road of a request: admit, receive, judge, record, inject, forward, settle.
+fn call(
+    relay: &Serving,
+    conn: &Conn,
+    head: &Request<'_>,
+    rest: &[u8],
+    scratch: &mut [u8],
+) -> Result<Served, Refusal> {
+    if relay.over() {
+        return Err(Refusal::new(403, "the run has ended"));
+    }
+    admit::host(relay, head)?;
+    admit::singletons(&head.fields)?;
+    admit::token(relay, head)?;
+    let route = admit::route(relay, head)?;
+    admit::content(head)?;
+    let total = &relay.body_bytes;
+    let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, total)?;
+    let body = received.body.bytes.as_slice();
+    keyless_head(relay, head)?;
+    relay.tripwire.request(&relay.key, body)?;
+    let judged = match head.method {
+        "GET" => policy::bodyless(),
+        _ => policy::body(route.protocol, body, &relay.grants, relay.provider.include_usage)?,
+    };
+    let pieces = spliced(body, &judged);
+    let length = pieces.iter().map(|p| p.len()).sum::<usize>();
+    let mut open =
+        Open { relay, head, judged: &judged, number: relay.log.next_call(), begun: proc::monotonic() };
+    open.record_verdict(length)?;
+    let out = Outgoing {
+        method: head.method,
+        target: head.target,
+        fields: &head.fields,
+        length: (head.method == "POST").then_some(length),
+    };
+    let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, &relay.key, &out)?;
+    let mut parts = Vec::with_capacity(pieces.len().saturating_add(1));
+    #[expect(clippy::disallowed_methods, reason = "KEY-25 the head with the key, to the provider")]
+    parts.push(sent.expose());
+    parts.extend_from_slice(&pieces);
+    let answer = match exchange::ask(&relay.pool, &parts, head.method, scratch, limits::UPSTREAM_IDLE) {
+        Ok(answer) => answer,
+        Err(failed) => return Err(open.failed(failed)),
+    };
+    drop(parts);
+    let at = (answer.start, answer.filled);
+    let back =
+        answer::head(&relay.provider, route.protocol, head.method, judged.streamed, head.close, scratch, at);
+    let Ok(Some(back)) = back else {
+        return Err(open.failed(Failed::Broken("the head of its answer cannot be read".into())));
+    };
+    let status = back.status;
+    if matches!(status, 401 | 403) {
+        return Err(open.key_refused(status));
+    }
+    let mut settle = |usage: Usage, bytes: u64, ended: Ended| open.settle(status, bytes, ended.word(), usage);
+    let handed = answer::pass(relay, conn, answer, back, scratch, &mut settle);
+    if let Some(link) = handed.link {
+        relay.pool.put(link);
+    }
+    if handed.ended == Ended::KeyReflected {
+        relay.end("the provider sent the key back in an answer, which was cut", Exit::Policy);
+    }
+    if handed.ended == Ended::Whole && !head.close {
+        Ok(Served::Keep(received.after))
+    } else {
+        Ok(Served::Close)
+    }
+}
+
+/// The box does not have the key, so a head that holds it says that it has leaked.
+fn keyless_head(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
+    relay.tripwire.request(&relay.key, head.target.as_bytes())?;
+    head.fields.iter().try_for_each(|f| relay.tripwire.request(&relay.key, f.value))
+}
+
+/// The body with the verdict's edits: slices of what came and the replacements between them.
+fn spliced<'a>(body: &'a [u8], judged: &'a Judged) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::with_capacity(judged.edits.len().saturating_mul(2).saturating_add(1));
+    let mut at = 0usize;
+    for (span, new) in &judged.edits {
+        pieces.push(body.get(at..span.start).unwrap_or_default());
+        pieces.push(new.as_slice());
+        at = span.end;
+    }
+    pieces.push(body.get(at..).unwrap_or_default());
+    pieces
+}
+
+/// A call that has a verdict and not yet an outcome.
+struct Open<'a> {
+    relay: &'a Serving,
+    head: &'a Request<'a>,
+    judged: &'a Judged,
+    number: u64,
+    begun: Duration,
+}
+
+impl Open<'_> {
+    /// No record, no call: on the disk before the first byte goes upstream.
+    fn record_verdict(&self, length: usize) -> Result<(), Refusal> {
+        let record = Record::Verdict(Verdict {
+            call: self.number,
+            method: self.head.method,
+            path: self.head.path,
+            bytes: u64::try_from(length).unwrap_or(u64::MAX),
+            model: self.judged.model.as_deref(),
+            streamed: self.judged.streamed,
+            clamped: &self.judged.clamped,
+        });
+        self.relay.log.write_synced(&record).map_err(|e| self.unrecorded(&e))
+    }
+
+    fn unrecorded(&self, e: &std::io::Error) -> Refusal {
+        self.relay.end(&format!("the record of calls cannot be written: {e}"), Exit::Policy);
+        Refusal::new(503, "the call cannot be recorded, so it is not made")
+    }
+
+    /// No answer came.
+    fn failed(&mut self, failed: Failed) -> Refusal {
+        let (status, ended, why) = match failed {
+            Failed::Unreachable(e) if e.kind() == ErrorKind::TimedOut => {
+                (504, "unreachable", format!("the provider cannot be reached: {e}"))
+            }
+            Failed::Unreachable(e) => (502, "unreachable", format!("the provider cannot be reached: {e}")),
+            Failed::Silent => (504, "silent", "the provider sent nothing in time".into()),
+            Failed::Broken(why) => (502, "broken", format!("the provider gave no answer: {why}")),
+        };
+        // Something may have been sent and billed, unless no connection came about.
+        let usage = Usage { owed: ended != "unreachable" && self.head.method == "POST", ..Usage::default() };
+        if self.settle(status, 0, ended, usage) {
+            Refusal::upstream(status, why)
+        } else {
+            Refusal::new(503, "the call cannot be recorded")
+        }
+    }
+
+    /// The provider's own words may quote the key; the box gets ours.
+    fn key_refused(&mut self, status: u16) -> Refusal {
+        self.settle(status, 0, "whole", Usage::default());
+        let why = "the provider refused this call; its words are kept back because they may quote the key";
+        Refusal { recorded: true, ..Refusal::new(status, why) }
+    }
+
+    /// The outcome: recorded, then told. False: it could not be recorded.
+    fn settle(&mut self, status: u16, bytes: u64, ended: &str, usage: Usage) -> bool {
+        let millis =
+            u64::try_from(proc::monotonic().saturating_sub(self.begun).as_millis()).unwrap_or(u64::MAX);
+        let record = Record::Outcome(Outcome {
+            call: self.number,
+            status,
+            ended,
+            bytes,
+            millis,
+            counts: counts(&usage),
+        });
+        if let Err(e) = self.relay.log.write(&record) {
+            self.unrecorded(&e);
+            return false;
+        }
+        self.relay.tell(Note::Call(Call {
+            method: self.head.method.into(),
+            path: self.head.path.into(),
+            status,
+            millis,
+            model: self.judged.model.clone(),
+            input: usage.input,
+            cache_read: usage.cache_read,
+            cache_write: usage.cache_write,
+            output: usage.output,
+            cost: usage.cost,
+            owed: usage.owed,
+            clamped: self.judged.clamped.clone(),
+        }));
+        true
+    }
+}
+
+fn counts(usage: &Usage) -> Counts<'_> {
+    Counts {
+        input: usage.input,
+        cache_read: usage.cache_read,
+        cache_write: usage.cache_write,
+        output: usage.output,
+        reasoning: usage.reasoning,
+        cost: usage.cost.filter(|c| c.is_finite()),
+        owed: usage.owed,
+        complete: usage.complete,
+        model: usage.model.as_deref(),
+    }
+}
+
+/// Answers a refusal, records it, closes.
+fn refused(relay: &Serving, conn: &Conn, refusal: &Refusal, of: (&str, &str), scratch: &mut [u8]) -> Next {
+    refuse::send(conn, relay.provider.speaks(), refusal, of.0);
+    // What failed after the verdict has an outcome of its own.
+    if !refusal.recorded {
+        relay.denied(Denied {
+            method: text::short(of.0, limits::SHOWN_CHARS),
+            path: text::short(of.1, limits::SHOWN_CHARS),
+            status: refusal.status,
+            why: text::short(&refusal.why, limits::SHOWN_CHARS),
+            remedy: refusal.remedy.into(),
+        });
+    }
+    if let Some(why) = refusal.ends {
+        relay.end(why, Exit::Policy);
+    }
+    refuse::close(conn, scratch);
+    Next::Close
+}

@@ -1,7 +1,9 @@
 //! Finds the key in bytes: in a request (the box must not have it) and in an answer (the provider must not send it back). Called by
 //! `conn` and `answer`. Never keeps a copy of the key: the bytes are read in place.
 
+use crate::relay::refuse::Refusal;
 use crate::secret::Secret;
+use crate::wire::json::{self, Kind, Scanner};
 
 /// Horspool's search for one secret: skips up to its whole length at a time, so that a body costs less than its copy.
 pub struct Tripwire {
@@ -44,6 +46,32 @@ impl Tripwire {
         false
     }
 
+    /// Refuses, and ends the run, where bytes of a request hold the key: as they stand, or as the decoded string of a JSON text.
+    pub fn request(&self, key: &Secret, bytes: &[u8]) -> Result<(), Refusal> {
+        if !self.hit(key, bytes) && !(escapes_visible(bytes) && self.hit_decoded(key, bytes)) {
+            return Ok(());
+        }
+        let mut refusal = Refusal::new(403, "a request may not hold the key");
+        refusal.ends =
+            Some("a request of the box held the provider key: it has leaked and should be replaced");
+        Err(refusal)
+    }
+
+    /// Looks into every string of a JSON text that holds escapes; a text that is no JSON is the policy's to refuse.
+    fn hit_decoded(&self, key: &Secret, bytes: &[u8]) -> bool {
+        let Ok(mut scanner) = Scanner::new(bytes) else {
+            return false;
+        };
+        while let Ok(Some(token)) = scanner.advance() {
+            if matches!(token.kind, Kind::Name | Kind::String)
+                && self.hit(key, &json::decoded(json::inside(bytes, &token.span)))
+            {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Length of the longest proper prefix of the key that `hay` ends with: bytes that must wait for what comes next.
     pub fn begun(&self, key: &Secret, hay: &[u8]) -> usize {
         #[expect(clippy::disallowed_methods, reason = "KEY-22 does what passes end with a part of the key")]
@@ -54,6 +82,20 @@ impl Tripwire {
             .find(|i| tail.get(*i..).is_some_and(|t| needle.starts_with(t)))
             .map_or(0, |i| tail.len().saturating_sub(i))
     }
+}
+
+/// An escape stands here that could spell a visible ASCII character, which is all a key is made of: most bodies have none
+/// (`\n` is no such), and need no second reading.
+fn escapes_visible(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|b| *b == b'\\') {
+        rest = match rest.get(at.saturating_add(1)..) {
+            Some([b'u', b'0', b'0', b'2'..=b'7', ..] | [b'/', ..]) => return true,
+            Some([_, after @ ..]) => after,
+            _ => return false,
+        };
+    }
+    false
 }
 
 /// The search over a stream that comes in pieces.
@@ -118,6 +160,29 @@ mod tests {
         assert!(hay.chunks(1).any(|p| w.push(&wire, &key, p)));
         let mut w = Window::default();
         assert!(!hay.iter().filter(|b| **b != b'x').any(|p| w.push(&wire, &key, &[*p])));
+    }
+
+    #[test]
+    fn box_b26_key_in_any_decoded_string() {
+        let key = Secret::new(b"sk-ant/1234567890".to_vec());
+        let wire = Tripwire::new(&key);
+        for text in [
+            r#"{"a":"x sk-ant/1234567890 y"}"#,
+            r#"{"a":["\n","sk-\u0061nt/1234567890"]}"#,
+            r#"{"sk-ant\/1234567890":1}"#,
+            r#"{"a":{"b":"\u0073\u006b\u002D\u0061\u006e\u0074\u002f1234567890"}}"#,
+        ] {
+            assert!(wire.request(&key, text.as_bytes()).is_err_and(|r| r.ends.is_some()), "{text}");
+        }
+        for text in [
+            r#"{"a":"sk-ant/123456789"}"#,
+            r#"{"a":"sk-ant\\u002f1234567890"}"#,
+            r#"{"a":"\u2019"}"#,
+            "",
+            "\\",
+        ] {
+            assert!(wire.request(&key, text.as_bytes()).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -20,17 +20,37 @@ pub struct Refusal {
     pub remedy: &'static str,
     /// Asking again is pointless.
     pub last: bool,
+    /// The call has an outcome in the log, so it is no refusal of ours.
+    pub recorded: bool,
+    /// The whole run ends with it, for this reason.
+    pub ends: Option<&'static str>,
 }
 
 impl Refusal {
     /// A final one.
     pub fn new(status: u16, why: impl Into<String>) -> Refusal {
-        Refusal { status, kind: kind(status), why: why.into(), remedy: "", last: true }
+        Refusal {
+            status,
+            kind: kind(status),
+            why: why.into(),
+            remedy: "",
+            last: true,
+            recorded: false,
+            ends: None,
+        }
     }
 
     /// The provider could not be asked or did not answer: a client may try again.
     pub fn upstream(status: u16, why: impl Into<String>) -> Refusal {
-        Refusal { status, kind: "api_error", why: why.into(), remedy: "", last: false }
+        Refusal {
+            status,
+            kind: "api_error",
+            why: why.into(),
+            remedy: "",
+            last: false,
+            recorded: true,
+            ends: None,
+        }
     }
 }
 
@@ -42,7 +62,15 @@ impl From<Bad> for Refusal {
 
 impl From<Deny> for Refusal {
     fn from(deny: Deny) -> Refusal {
-        Refusal { status: deny.status, kind: deny.kind, why: deny.why, remedy: deny.remedy, last: true }
+        Refusal {
+            status: deny.status,
+            kind: deny.kind,
+            why: deny.why,
+            remedy: deny.remedy,
+            last: true,
+            recorded: false,
+            ends: None,
+        }
     }
 }
 
