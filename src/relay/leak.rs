@@ -48,7 +48,8 @@ impl Tripwire {
 
     /// Refuses, and ends the run, where bytes of a request hold the key: as they stand, or as the decoded string of a JSON text.
     pub fn request(&self, key: &Secret, bytes: &[u8]) -> Result<(), Refusal> {
-        if !self.hit(key, bytes) && !(escapes_visible(bytes) && self.hit_decoded(key, bytes)) {
+        let held = self.hit(key, bytes) || (escapes_visible(bytes) && self.hit_decoded(key, bytes));
+        if !held {
             return Ok(());
         }
         let mut refusal = Refusal::new(403, "a request may not hold the key");

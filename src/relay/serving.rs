@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// Takes notes for the asker or the person. Must not block for long: it is called by connections.
 pub type Tell = Box<dyn Fn(Note) + Send + Sync>;
 
+/// Called once, with the reason, when policy ends the run.
+pub type AtEnd = Box<dyn FnMut(&Stop) + Send>;
+
 /// One relay.
 pub struct Serving {
     /// Routes, headers, credential.
@@ -42,7 +45,7 @@ pub struct Serving {
     over: AtomicBool,
     refusals: AtomicU64,
     tell: Tell,
-    ended: Mutex<Box<dyn FnMut(&Stop) + Send>>,
+    ended: Mutex<AtEnd>,
 }
 
 /// The parts `Serving::new` is made of.
@@ -65,8 +68,8 @@ pub struct Parts {
     pub log: Log,
     /// Gets every note.
     pub tell: Tell,
-    /// Called once, when policy ends the run.
-    pub ended: Box<dyn FnMut(&Stop) + Send>,
+    /// See `AtEnd`.
+    pub ended: AtEnd,
 }
 
 impl Serving {
