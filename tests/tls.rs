@@ -36,10 +36,17 @@ fn ca() -> &'static Path {
         }
         let dir = top.join(format!("tls-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        let made = Command::new("sh").arg(support("ca.sh")).arg(&dir).status().unwrap();
+        let made = tool("sh").arg(support("ca.sh")).arg(&dir).status().unwrap();
         assert!(made.success(), "ca.sh failed");
         dir
     })
+}
+
+/// A program of the test's own, without the environment that `must_16` sets.
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command
 }
 
 fn pem(name: &str) -> String {
@@ -69,7 +76,7 @@ impl Server {
 
     fn start_at(mode: &str, certificate: &str, version: &str, ip: &str) -> Server {
         let (cert, key) = (pem(&format!("{certificate}.pem")), pem(&format!("{certificate}.key")));
-        let mut child = Command::new("python3")
+        let mut child = tool("python3")
             .arg(support("tls_server.py"))
             .args([mode, &cert, &key, version, ip])
             .stdin(Stdio::piped())
@@ -515,7 +522,8 @@ fn must_11_closed_while_idle() {
     assert_eq!(read_all(&mut session), b"x");
     server.closed();
     assert!(!session.idle());
-    assert_eq!(session.send(&[REQUEST], LONG).unwrap_err().kind(), ErrorKind::BrokenPipe);
+    assert!(!session.send(&[REQUEST], LONG).unwrap());
+    assert_eq!(session.read(&mut [0; 16], LONG).unwrap(), 0);
     assert_eq!(session.end(), End::Clean);
 }
 

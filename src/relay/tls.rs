@@ -136,7 +136,7 @@ impl Session {
             let watch = Which { input: true, output: true, errors: true };
             let ready = self.pipes.wait(watch, wait.saturating_sub(since.elapsed()))?;
             self.drain(ready);
-            if ready.output {
+            if ready.output || !self.pipes.output_open() {
                 return Ok(false);
             }
             if ready.input {

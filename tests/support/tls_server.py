@@ -82,6 +82,7 @@ def talk(s, raw, seen):
 
 def serve(raw):
     seen = Seen()
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         if mode == "stall":
             while data := raw.recv(65536):
