@@ -133,6 +133,11 @@ pub mod inside {
     /// The built-in agent.
     pub mod mini {
         pub mod agent;
+        pub mod call;
+        pub mod chat;
+        pub mod messages;
+        pub mod prompt;
+        pub mod tools;
     }
 }
 

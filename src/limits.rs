@@ -149,3 +149,31 @@ pub const DIR_BATCH: usize = 1024;
 pub const TASK_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A forwarded connection may be silent for so long in a write: relay and agent have their own, shorter limits.
 pub const FORWARD_STALL: Duration = Duration::from_secs(24 * 3600);
+/// Task of the built-in agent; more than any model takes.
+pub const MINI_TASK_BYTES: u64 = 16 * 1024 * 1024;
+/// Model calls of the built-in agent where `--max-turns` is not given.
+pub const MINI_TURNS: u64 = 100;
+/// Answers in a row that may end at the token cap before it gives up.
+pub const MINI_UNFINISHED: u32 = 3;
+/// Output tokens it asks for where the protocol wants a number: long enough for a file, taken by every current model.
+pub const MINI_OUTPUT_TOKENS: u32 = 8192;
+/// Tool calls in one answer.
+pub const MINI_CALLS: usize = 64;
+/// One answer of the model, framing apart.
+pub const MINI_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+/// Words of an error answer.
+pub const MINI_ERROR_BYTES: u64 = 64 * 1024;
+/// Asking again for one answer goes on for so long; the relay waits on its own before it lets an overload through.
+pub const MINI_RETRY_TIME: Duration = Duration::from_secs(60);
+/// Tries for one answer.
+pub const MINI_TRIES: u32 = 5;
+/// What of a tool's output goes to the model: half from its start, half from its end.
+pub const MINI_OUTPUT_BYTES: usize = 16 * 1024;
+/// A file that read, write and edit take.
+pub const MINI_FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// A command of the bash tool where it says nothing, and at most.
+pub const MINI_BASH_TIME: Duration = Duration::from_secs(120);
+/// See `MINI_BASH_TIME`.
+pub const MINI_BASH_MOST: Duration = Duration::from_secs(600);
+/// One event of an answer; some servers send a whole file's worth of arguments in one.
+pub const MINI_EVENT_BYTES: usize = 16 * 1024 * 1024;

@@ -66,3 +66,20 @@ pub fn take(name: &str) -> Option<Secret> {
     let secret = Secret::new(value);
     if secret.is_empty() { None } else { Some(secret) }
 }
+
+/// What a turn tells the built-in agent (`inside/mini`), and nobody else reads.
+const MINI: [&str; 6] = [
+    "SANDUK_MINI_PROTOCOL",
+    "SANDUK_MINI_BASE_URL",
+    "SANDUK_MINI_TOKEN",
+    "SANDUK_MINI_MODEL",
+    "SANDUK_MINI_MAX_TURNS",
+    "SANDUK_MINI_PROFILE",
+];
+
+/// Those of the list above that are set and UTF-8. The token among them is worthless outside the box it was made for.
+pub fn mini() -> Vec<(&'static str, String)> {
+    #[expect(clippy::disallowed_methods, reason = "ENV-60 settings of the built-in agent")]
+    let value = |name: &'static str| std::env::var(name).ok().map(|value| (name, value));
+    MINI.into_iter().filter_map(value).collect()
+}
