@@ -79,7 +79,5 @@ const MINI: [&str; 6] = [
 
 /// Those of the list above that are set and UTF-8. The token among them is worthless outside the box it was made for.
 pub fn mini() -> Vec<(&'static str, String)> {
-    #[expect(clippy::disallowed_methods, reason = "ENV-60 settings of the built-in agent")]
-    let value = |name: &'static str| std::env::var(name).ok().map(|value| (name, value));
-    MINI.into_iter().filter_map(value).collect()
+    MINI.into_iter().filter_map(|name| Some((name, look(name)?.into_string().ok()?))).collect()
 }
