@@ -177,3 +177,7 @@ pub const MINI_BASH_TIME: Duration = Duration::from_secs(120);
 pub const MINI_BASH_MOST: Duration = Duration::from_secs(600);
 /// One event of an answer; some servers send a whole file's worth of arguments in one.
 pub const MINI_EVENT_BYTES: usize = 16 * 1024 * 1024;
+/// The question whether the key is good; it decides before a box exists, so a person waits for it.
+pub const PREFLIGHT_TIME: Duration = Duration::from_secs(15);
+/// Longest a note may wait for an asker that does not read.
+pub const NOTE_TIME: Duration = Duration::from_secs(5);

@@ -3,9 +3,22 @@
 
 use crate::catalog::providers::Provider;
 use crate::error::{Error, Exit};
-use crate::relay::start::{Grants, Upstream};
+use crate::limits;
+use crate::relay::log::{self, Log, NO_PREV};
+use crate::relay::pool::Pool;
+use crate::relay::serving::{Parts, Serving};
+use crate::relay::start::{self, Grants, Note, Upstream};
+use crate::relay::upstream;
+use crate::secret::Secret;
+use crate::sys::net::{self, Listener};
+use crate::sys::{file, proc, serve};
+use crate::wire::text;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
 
 /// Where the relay listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +51,217 @@ pub struct Foreground {
     pub quiet: bool,
 }
 
+/// Why the process ends.
+enum Reason {
+    Signal(u8),
+    Policy(u8),
+}
+
 /// Serves until a signal (`Exit::Signal`) or until policy ends it.
-pub fn foreground(f: Foreground) -> Result<Exit, Error> {
-    let _ = f.quiet;
-    todo!()
+pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
+    let token = secret(&f.token_file, limits::TOKEN_BYTES)?;
+    let key = match &f.key_file {
+        Some(path) => secret(path, limits::KEY_BYTES)?,
+        None if f.provider.key_required => {
+            return Err(
+                Error::wrong("start", "the relay", "this provider needs a key").remedy("give --key-file")
+            );
+        }
+        None => Secret::new(Vec::new()),
+    };
+    upstream::prepare(&mut f.upstream)?;
+    // From here on no descriptor but the standard three is open that we did not open ourselves.
+    proc::harden(&[]).map_err(|e| Error::fault("harden", "the relay", e))?;
+    let signals = proc::catch_signals().map_err(|e| Error::fault("catch", "signals", e))?;
+    let listener = listen(&f.listen)?;
+    let address = listener.address();
+    let log = open_log(f.log_dir.as_deref())?;
+    let features = start::confined(&f.upstream)?;
+    let (send, reasons) = mpsc::channel();
+    let at_end = send.clone();
+    let quiet = f.quiet;
+    let (serving_at, place) = (shown(&f.listen, address), upstream::shown(&f.upstream));
+    let serving = Arc::new(Serving::new(Parts {
+        hosts: hosts(&f.hosts, address),
+        provider: f.provider,
+        peer_uid: None,
+        grants: f.grants,
+        token,
+        key,
+        pool: Pool::new(f.upstream),
+        log,
+        tell: Box::new(move |note| tell(&note, quiet)),
+        ended: Box::new(move |stop| drop(at_end.send(Reason::Policy(stop.exit)))),
+    }));
+    start::started(&serving)?;
+    let record = f
+        .log_dir
+        .map_or_else(|| "no record is kept (--log-dir)".into(), |d| format!("record in {}", d.display()));
+    say(&format!(
+        "serving {} at {place} on {serving_at}; {}; {record}",
+        serving.provider.name,
+        features.join(" ")
+    ));
+    start::in_background(listener, &serving)?;
+    watch(signals, send)?;
+    let reason = reasons.recv().unwrap_or(Reason::Policy(Exit::Fault.code()));
+    match reason {
+        Reason::Signal(n) => {
+            let closed = serving.log.close("a signal");
+            closed.map_err(|e| Error::fault("write", "the record of calls", e))?;
+            Ok(Exit::Signal(n))
+        }
+        Reason::Policy(code) if code == Exit::Policy.code() => Ok(Exit::Policy),
+        Reason::Policy(_) => Ok(Exit::Fault),
+    }
+}
+
+/// A file's content without the white space around it. It is the caller's own file: links and pipes are fine.
+fn secret(path: &Path, most: usize) -> Result<Secret, Error> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "FILE-21 --token-file and --key-file of the relay in the foreground"
+    )]
+    let read = file::read_named(path, u64::try_from(most).unwrap_or(u64::MAX));
+    let mut bytes = read.map_err(|e| Error::wrong("read", path.display().to_string(), e))?;
+    let trimmed = bytes.trim_ascii().to_vec();
+    bytes.fill(0);
+    if trimmed.is_empty() || trimmed.contains(&b'\n') {
+        return Err(Error::wrong("read", path.display().to_string(), "it must hold one line"));
+    }
+    Ok(Secret::new(trimmed))
+}
+
+fn listen(on: &Listen) -> Result<Listener, Error> {
+    let listener = match on {
+        #[expect(clippy::disallowed_methods, reason = "NET-22 the relay in the foreground, TCP")]
+        Listen::Tcp(address) => net::listen_tcp(*address),
+        Listen::Unix(path) => {
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "NET-23 the relay in the foreground, Unix socket of its user alone"
+            )]
+            net::listen_unix(dir, name, 0o600)
+        }
+    };
+    listener.map_err(|e| Error::wrong("listen on", shown(on, None), e))
+}
+
+fn shown(on: &Listen, address: Option<SocketAddr>) -> String {
+    match on {
+        Listen::Tcp(asked) => format!("tcp:{}", address.unwrap_or(*asked)),
+        Listen::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+/// What was given, with and without our port, and the listening address itself.
+fn hosts(given: &[String], address: Option<SocketAddr>) -> Vec<String> {
+    let mut all = Vec::new();
+    let named = given.iter().map(|h| h.to_ascii_lowercase());
+    let own = ["localhost".to_string()].into_iter().chain(address.map(|a| match a {
+        SocketAddr::V4(a) => a.ip().to_string(),
+        SocketAddr::V6(a) => format!("[{}]", a.ip()),
+    }));
+    for host in named.chain(own) {
+        if let Some(a) = address {
+            all.push(format!("{host}:{}", a.port()));
+        }
+        all.push(host);
+    }
+    all
+}
+
+/// The log of an earlier relay in the same place is gone on with.
+fn open_log(dir: Option<&Path>) -> Result<Log, Error> {
+    let Some(path) = dir else {
+        return Ok(Log::new(None, 0, NO_PREV.into()));
+    };
+    let bad = |e: std::io::Error| Error::wrong("open", format!("{}/calls.jsonl", path.display()), e);
+    #[expect(clippy::disallowed_methods, reason = "FILE-22 --log-dir of the relay in the foreground")]
+    let dir = file::Dir::make_all(path, 0o700).map_err(bad)?;
+    let before = match dir.read("calls.jsonl", limits::LOG_BYTES) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(bad(e).remedy("move it away")),
+    };
+    let (n, prev, torn) = log::continues(&before);
+    let fd = dir.append("calls.jsonl").map_err(bad)?;
+    if torn {
+        let mut file = std::fs::File::from(fd.try_clone().map_err(bad)?);
+        file.write_all(b"\n").map_err(bad)?;
+    }
+    Ok(Log::new(Some(fd), n, prev))
+}
+
+/// A thread that waits for signals.
+fn watch(signals: OwnedFd, send: mpsc::Sender<Reason>) -> Result<(), Error> {
+    let wait = move || {
+        let mut byte = [0u8; 1];
+        if File::from(signals).read_exact(&mut byte).is_ok() {
+            let [number] = byte;
+            let _ = send.send(Reason::Signal(number));
+        }
+    };
+    #[expect(clippy::disallowed_methods, reason = "THREAD-22 waits for signals")]
+    let thread = serve::spawn("signals", Box::new(wait));
+    thread.map(|_| ()).map_err(|e| Error::fault("start", "a thread", e))
+}
+
+/// A line for a person. Everything that came from outside is escaped here, or was when it was made (`Denied`).
+fn tell(note: &Note, quiet: bool) {
+    match note {
+        Note::Call(c) if !quiet => {
+            let count = |name: &str, n: Option<u64>| n.map_or_else(String::new, |n| format!(" {name}={n}"));
+            let mut usage = count("in", c.input)
+                + &count("cache_write", c.cache_write)
+                + &count("cache_read", c.cache_read);
+            usage += &count("out", c.output);
+            if c.owed && usage.is_empty() {
+                usage.push_str(" usage=?");
+            }
+            let cost = c.cost.map_or_else(String::new, |d| format!(" ${d:.4}"));
+            let clamped = if c.clamped.is_empty() {
+                String::new()
+            } else {
+                format!(" clamped={}", text::escaped(&c.clamped.join(",")))
+            };
+            let tenths = c.millis.saturating_add(50) / 100;
+            let time = format!("{}.{}s", tenths / 10, tenths % 10);
+            say(&format!(
+                "{} {} -> {}{usage}{cost}{clamped} {time}",
+                c.method,
+                text::escaped(&c.path),
+                c.status
+            ));
+        }
+        Note::Denied(d) if !quiet => {
+            let remedy = if d.remedy.is_empty() { String::new() } else { format!(" ({})", d.remedy) };
+            say(&format!("REFUSED {} {} -> {}: {}{remedy}", d.method, d.path, d.status, d.why));
+        }
+        Note::End(stop) => say(&format!("ended: {}", text::escaped(&stop.why))),
+        _ => {}
+    }
+}
+
+/// A closed standard error is no reason to stop.
+fn say(line: &str) {
+    let _ = std::io::stderr().lock().write_all(format!("relay: {line}\n").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hosts;
+
+    #[test]
+    fn hosts_with_and_without_port() {
+        let address = "127.0.0.1:80".parse().ok();
+        let got = hosts(&["Relay.Test".into()], address);
+        assert_eq!(
+            got,
+            ["relay.test:80", "relay.test", "localhost:80", "localhost", "127.0.0.1:80", "127.0.0.1"]
+        );
+        assert_eq!(hosts(&[], None), ["localhost"]);
+    }
 }

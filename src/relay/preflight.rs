@@ -1,1 +1,47 @@
-//! Stub.
+//! Asks the provider, with one GET, whether the key is good. The relay's first act, before a box exists. Never follows a
+//! redirect: any answer but 401 and 403 counts as "not refused".
+
+use crate::catalog::providers::{Protocol, Provider};
+use crate::limits;
+use crate::relay::answer;
+use crate::relay::exchange::{self, Failed};
+use crate::relay::inject::{self, Outgoing};
+use crate::relay::policy;
+use crate::relay::pool::Pool;
+use crate::relay::upstream;
+use crate::secret::Secret;
+use crate::wire::http::Field;
+
+/// `Err`: one line for a person, exit 2. Providers without a preflight path pass.
+pub fn check(provider: &Provider, pool: &Pool, key: &Secret) -> Result<(), String> {
+    if provider.preflight.is_empty() {
+        return Ok(());
+    }
+    let place = upstream::shown(pool.upstream());
+    let fields: Vec<Field<'_>> = provider
+        .preflight_headers
+        .iter()
+        .map(|(name, value)| Field { name, value: value.as_bytes() })
+        .collect();
+    let out = Outgoing { method: "GET", target: &provider.preflight, fields: &fields, length: None };
+    let head = inject::head(&policy::bodyless(), provider, &upstream::host_value(pool.upstream()), key, &out)
+        .map_err(|bad| format!("the key cannot be sent: {}", bad.why()))?;
+    let mut buf = vec![0; limits::HEAD_BYTES];
+    #[expect(clippy::disallowed_methods, reason = "KEY-26 the head of the preflight, to the provider")]
+    let parts = [head.expose()];
+    let answer =
+        exchange::ask(pool, &parts, "GET", &mut buf, limits::PREFLIGHT_TIME).map_err(
+            |failed| match failed {
+                Failed::Unreachable(e) => format!("{place} cannot be reached: {e}"),
+                Failed::Silent => format!("{place} did not answer"),
+                Failed::Broken(why) => format!("{place} gave no answer: {why}"),
+            },
+        )?;
+    let at = (answer.start, answer.filled);
+    match answer::head(provider, Protocol::Plain, "GET", false, true, &buf, at) {
+        Ok(Some(head)) if matches!(head.status, 401 | 403) => {
+            Err(format!("{place} refused the key ({}, status {})", provider.key_variable, head.status))
+        }
+        _ => Ok(()),
+    }
+}

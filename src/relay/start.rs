@@ -1,7 +1,22 @@
 //! The relay role: takes its order, gives up what it does not need, serves. Started by the keeper for a run
 //! (`sanduk relay-role`, order on standard input) or by a person (`sanduk relay --listen …`).
 
+use crate::catalog::providers;
+use crate::error::{Error, Exit};
+use crate::limits;
+use crate::relay::log::{self, Log, NO_PREV, Record};
+use crate::relay::pool::Pool;
+use crate::relay::serving::{Parts, Serving, Tell};
+use crate::relay::{conn, preflight, upstream};
+use crate::secret::Secret;
+use crate::sys::net::{self, Conn, Listener};
+use crate::sys::{confine, file, proc, serve};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, Read};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 /// What a relay is to do. Holds no secret: key and token come on a descriptor of their own.
 #[derive(Debug, Serialize, Deserialize)]
@@ -145,7 +160,184 @@ pub struct Denied {
     pub remedy: String,
 }
 
-/// The relay role of a run: order on standard input.
-pub fn role() -> Result<crate::error::Exit, crate::error::Error> {
-    todo!()
+/// The role. First acts in an order that matters: user, death with the parent, nothing inherited but what is named, secrets in,
+/// confinement, and only then the first byte of the network and the first thread.
+pub fn role() -> Result<Exit, Error> {
+    let parent = std::os::unix::process::parent_id();
+    let order = read_order()?;
+    if let Some((uid, gid)) = order.become_uid
+        && proc::ids().0 == 0
+    {
+        proc::become_user(uid, gid).map_err(|e| Error::fault("become", format!("uid {uid}"), e))?;
+    }
+    let alive = proc::die_with_parent(parent).map_err(|e| Error::fault("follow", "the keeper", e))?;
+    if !alive {
+        return Ok(Exit::Ok);
+    }
+    let Fds { listener, secrets, log, notes } = order.fds;
+    proc::harden(&[listener, secrets, log, notes]).map_err(|e| Error::fault("harden", "the relay", e))?;
+    proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
+    let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
+    let (token, key) = secrets_from(fd(secrets)?)?;
+    let (listener, log, notes) = (Listener::new(fd(listener)?), fd(log)?, Mutex::new(Conn::new(fd(notes)?)));
+    let tell: Tell = Box::new(move |note| tell(&notes, &note));
+    let provider = providers::shipped(&order.provider)
+        .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
+    let features = confined(&order.upstream)?;
+    let pool = Pool::new(order.upstream);
+    if order.preflight
+        && let Err(why) = preflight::check(&provider, &pool, &key)
+    {
+        tell(Note::Refused(Stop { why, exit: Exit::Wrong.code() }));
+        return Ok(Exit::Wrong);
+    }
+    let serving = Arc::new(Serving::new(Parts {
+        provider,
+        hosts: order.hosts,
+        peer_uid: order.peer_uid,
+        grants: order.grants,
+        token,
+        key,
+        pool,
+        log: Log::new(Some(log), 0, NO_PREV.into()),
+        tell,
+        // The asker, told by a note, ends the run; until then every request is refused.
+        ended: Box::new(|_| {}),
+    }));
+    started(&serving)?;
+    serving.tell(Note::Ready(Ready { features }));
+    in_background(listener, &serving)?;
+    wait_for_end_of_life();
+    serving.log.close("the keeper let go").map_err(|e| Error::fault("write", "the record of calls", e))?;
+    Ok(Exit::Ok)
+}
+
+/// One line of JSON; the rest of standard input is the keeper's life.
+fn read_order() -> Result<Order, Error> {
+    let bad = |why: &dyn std::fmt::Display| Error::fault("read", "the relay's order", why);
+    let most = u64::try_from(limits::ORDER_BYTES).unwrap_or(u64::MAX);
+    let mut line = Vec::new();
+    std::io::stdin().lock().take(most).read_until(b'\n', &mut line).map_err(|e| bad(&e))?;
+    if line.last() != Some(&b'\n') {
+        return Err(bad(&"it has no end"));
+    }
+    serde_json::from_slice(&line).map_err(|e| bad(&e))
+}
+
+/// Token, LF, key, end of file.
+fn secrets_from(fd: OwnedFd) -> Result<(Secret, Secret), Error> {
+    let most = limits::TOKEN_BYTES.saturating_add(limits::KEY_BYTES).saturating_add(1);
+    // Room for all of it from the start, so that no half-read copy stays behind in freed memory.
+    let mut both = Vec::with_capacity(most.saturating_add(1));
+    let read = File::from(fd).take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut both);
+    read.map_err(|e| Error::fault("read", "the relay's secrets", e))?;
+    let Some(at) = both.iter().position(|b| *b == b'\n') else {
+        return Err(Error::fault("read", "the relay's secrets", "there is no line end after the token"));
+    };
+    let key = Secret::new(both.get(at.saturating_add(1)..).unwrap_or_default().to_vec());
+    both.get_mut(at..).unwrap_or_default().fill(0);
+    both.truncate(at);
+    let token = Secret::new(both);
+    if token.is_empty() {
+        return Err(Error::fault("read", "the relay's secrets", "the token is empty"));
+    }
+    Ok((token, key))
+}
+
+/// One JSON line. An asker that is gone, or does not read, is not worth a call: its end reaches us by the life pipe.
+fn tell(notes: &Mutex<Conn>, note: &Note) {
+    let Ok(mut line) = serde_json::to_vec(note) else {
+        return;
+    };
+    line.push(b'\n');
+    if let Ok(conn) = notes.lock() {
+        let _ = conn.write_all(&[&line], limits::NOTE_TIME);
+    }
+}
+
+/// Gives up files, programs and sockets. While there is one thread, because the kernel confines threads.
+pub fn confined(upstream: &Upstream) -> Result<Vec<String>, Error> {
+    let threads = proc::threads().map_err(|e| Error::fault("count", "threads", e))?;
+    if threads != 1 {
+        return Err(Error::fault("confine", "the relay", format!("{threads} threads run already")));
+    }
+    confine::relay(&rules(upstream)).map_err(|e| Error::fault("confine", "the relay", e))
+}
+
+/// Without TLS the relay opens nothing at all. With it, openssl and what openssl reads: its libraries, the system's policy, and
+/// the authorities (the two directories under `/usr` are where the links in `/etc/ssl/certs` lead).
+fn rules(upstream: &Upstream) -> confine::Relay {
+    let there = |paths: &[&str]| -> Vec<PathBuf> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "FILE-20 which of the fixed paths exist, before confinement"
+        )]
+        let exists = |p: &PathBuf| file::facts(p).is_ok();
+        paths.iter().map(PathBuf::from).filter(exists).collect()
+    };
+    let ports = vec![upstream.port];
+    if !upstream.tls {
+        return confine::Relay { read: Vec::new(), execute: Vec::new(), write: Vec::new(), ports };
+    }
+    let loaders = [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/ld-linux-aarch64.so.1",
+        "/lib/ld-musl-x86_64.so.1",
+        "/lib/ld-musl-aarch64.so.1",
+    ];
+    let mut execute = there(&loaders);
+    execute.push(PathBuf::from(&upstream.openssl));
+    let mut read = there(&[
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/etc/ld.so.cache",
+        "/etc/ssl",
+        "/etc/pki",
+        "/usr/share/ca-certificates",
+        "/usr/local/share/ca-certificates",
+    ]);
+    read.extend(upstream.ca_file.iter().map(PathBuf::from));
+    confine::Relay { read, execute, write: there(&["/dev/null"]), ports }
+}
+
+/// The first record: what this relay was told to allow.
+pub fn started(serving: &Serving) -> Result<(), Error> {
+    let place = upstream::shown(serving.pool.upstream());
+    let record = Record::Start(log::Start {
+        version: env!("CARGO_PKG_VERSION"),
+        provider: &serving.provider.name,
+        upstream: &place,
+        grants: &serving.grants,
+    });
+    serving.log.write_synced(&record).map_err(|e| Error::wrong("write", "the record of calls", e))
+}
+
+/// Accepts on a thread of its own, a thread per connection.
+pub fn in_background(listener: Listener, serving: &Arc<Serving>) -> Result<(), Error> {
+    let serving = Arc::clone(serving);
+    let accept = move || {
+        let each = Arc::clone(&serving);
+        let each: Arc<dyn Fn(Conn) + Send + Sync> = Arc::new(move |c| conn::serve(&each, &c));
+        #[expect(clippy::disallowed_methods, reason = "THREAD-20 a thread per connection of the box")]
+        let ended = serve::serve(&listener, limits::CONNECTIONS, each);
+        let why = ended.map_or_else(|e| e.to_string(), |()| "it was closed".into());
+        serving.end(&format!("the relay cannot accept connections: {why}"), Exit::Fault);
+    };
+    #[expect(clippy::disallowed_methods, reason = "THREAD-21 the accept loop")]
+    let thread = serve::spawn("accept", Box::new(accept));
+    thread.map(|_| ()).map_err(|e| Error::fault("start", "a thread", e))
+}
+
+/// Returns when the keeper's end of standard input is closed, by its will or by its death. What comes before is read and dropped.
+fn wait_for_end_of_life() {
+    let mut sink = [0u8; 64];
+    loop {
+        match std::io::stdin().lock().read(&mut sink) {
+            Ok(0) => return,
+            Err(e) if e.kind() != std::io::ErrorKind::Interrupted => return,
+            _ => {}
+        }
+    }
 }
