@@ -100,6 +100,11 @@ pub mod relay {
     pub mod tls;
     pub mod upstream;
     pub mod usage;
+    pub mod usage_chat;
+    pub mod usage_count;
+    pub mod usage_messages;
+    pub mod usage_responses;
+    pub mod usage_scan;
 }
 
 /// One run: what it is, its record, its keeper, its report.

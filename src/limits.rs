@@ -181,3 +181,17 @@ pub const MINI_EVENT_BYTES: usize = 16 * 1024 * 1024;
 pub const PREFLIGHT_TIME: Duration = Duration::from_secs(15);
 /// Longest a note may wait for an asker that does not read.
 pub const NOTE_TIME: Duration = Duration::from_secs(5);
+/// Data of one server-sent event: `response.completed` repeats all output of a call, a few hundred KiB.
+pub const SSE_EVENT_BYTES: usize = 8 * 1024 * 1024;
+/// Bytes inflated from one gzip answer; a stream that long is no chat.
+pub const INFLATED_BYTES: u64 = 64 * 1024 * 1024;
+/// Inflated bytes for one received byte, beyond the first MiB; text reaches 20, deflate itself 1032.
+pub const INFLATE_RATIO: u64 = 200;
+/// Facts kept of one answer or event; a usage object has under 40 members, and one per round of a long call.
+pub const USAGE_FACTS: usize = 4096;
+/// Longest name, string or number kept of an answer; longer ones report nothing.
+pub const USAGE_TEXT_BYTES: usize = 256;
+/// Levels of an answer that are looked into; the deepest known report is at 6.
+pub const USAGE_DEPTH: usize = 10;
+/// Responses in one stream that are told apart; one is normal, re-forwarding proxies send two.
+pub const USAGE_ANSWERS: usize = 16;

@@ -491,7 +491,7 @@ fn push_code(code: u32, out: &mut Vec<u8>) {
 }
 
 /// How many bytes from the start are neither a quote, nor a backslash, nor below 0x20. Eight at a time.
-fn plain(bytes: &[u8]) -> usize {
+pub fn plain(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let zero_byte = |word: u64| word.wrapping_sub(ONES) & !word;
