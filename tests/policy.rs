@@ -367,7 +367,7 @@ fn the_verdict_says_what_it_did() {
 
     let refused = deny(Messages, r#"{"model":"no\n"}"#, &grants());
     assert_eq!((refused.status, refused.kind, refused.remedy), (403, "permission_error", "--allow-model"));
-    assert_eq!(deny(Chat, r#"{"model":"no"}"#, &grants()).kind, "insufficient_permissions");
+    assert_eq!(deny(Chat, r#"{"model":"no"}"#, &grants()).kind, "permission_error");
     assert_eq!(deny(Responses, "[", &grants()).kind, "invalid_request_error");
 }
 

@@ -255,7 +255,7 @@ impl<'a> Judge<'a> {
         if !self.grants.allow_models.is_empty() {
             match model {
                 Some(found) => self.allowed(found)?,
-                None => return Err(self.forbidden("the request must name a model".to_string())),
+                None => return Err(forbidden("the request must name a model".to_string())),
             }
             for found in self.with(Rule::MoreModel) {
                 // Elements of `fallbacks` may be objects: their `model` is a place of its own, and without one there is no choice.
@@ -266,11 +266,11 @@ impl<'a> Judge<'a> {
             }
             for found in self.with(Rule::ModelList) {
                 if !matches!(found.kind, Kind::Array | Kind::Null) {
-                    return Err(self.forbidden(format!("{} may choose another model", path_text(found.path))));
+                    return Err(forbidden(format!("{} may choose another model", path_text(found.path))));
                 }
             }
             if let Some(found) = self.with(Rule::Router).find(|f| f.kind != Kind::Null) {
-                return Err(self.forbidden(format!("{} may choose another model", path_text(found.path))));
+                return Err(forbidden(format!("{} may choose another model", path_text(found.path))));
             }
         }
         Ok(model.map(|f| json::text(json::inside(self.bytes, &f.span)).into_owned()))
@@ -290,7 +290,7 @@ impl<'a> Judge<'a> {
         } else {
             format!("{} must name a model", path_text(found.path))
         };
-        Err(self.forbidden(why))
+        Err(forbidden(why))
     }
 
     /// `stream` must be readable here, or the usage of the answer could be missed.
@@ -403,15 +403,11 @@ impl<'a> Judge<'a> {
     fn source(&self, found: &Found) -> &'a [u8] {
         self.bytes.get(found.span.clone()).unwrap_or_default()
     }
+}
 
-    /// 403 as the protocol's clients know it.
-    fn forbidden(&self, why: String) -> Deny {
-        let kind = match self.protocol {
-            Protocol::Messages | Protocol::CountTokens | Protocol::Plain => "permission_error",
-            Protocol::Chat | Protocol::Responses => "insufficient_permissions",
-        };
-        Deny { status: 403, kind, why, remedy: MODEL_FLAG }
-    }
+/// 403; the word that `refuse` has for it too.
+fn forbidden(why: String) -> Deny {
+    Deny { status: 403, kind: "permission_error", why, remedy: MODEL_FLAG }
 }
 
 /// 400; all three protocols have the same word for it.
