@@ -195,3 +195,55 @@ pub const USAGE_TEXT_BYTES: usize = 256;
 pub const USAGE_DEPTH: usize = 10;
 /// Responses in one stream that are told apart; one is normal, re-forwarding proxies send two.
 pub const USAGE_ANSWERS: usize = 16;
+
+// One run (`run/`, `engine/`).
+
+/// REPORT.md; larger is refused, not cut, so that nobody reads half a report as a whole one.
+pub const REPORT_BYTES: u64 = 64 * 1024 * 1024;
+/// A run's record: under twenty short lines.
+pub const RECORD_BYTES: u64 = 64 * 1024;
+/// `calls.jsonl` read back for head and count; a day of calls is under 10 MiB.
+pub const LOG_READ_BYTES: u64 = 1024 * 1024 * 1024;
+/// Body of one answer of the control server: `EVENT_BYTES`, each byte written as `\u00XX`, and some room.
+pub const CONTROL_BODY_BYTES: usize = 32 * 1024 * 1024;
+/// One control call from connect to last byte, the time it was asked to wait not counted.
+pub const CONTROL_TIME: Duration = Duration::from_secs(15);
+/// How long `GET /status` is asked to wait for an event: well under `GRACE`.
+pub const LONG_POLL: Duration = Duration::from_secs(10);
+/// Control calls that fail in a row before the run ends: one may be a hiccup, three are not.
+pub const CONTROL_FAILURES: u32 = 3;
+/// From the start of the engine to the answer to `POST /start`.
+pub const BOX_START: Duration = Duration::from_secs(20);
+/// A box whose host has not called for so long ends itself.
+pub const GRACE: Duration = Duration::from_secs(60);
+/// Events a box keeps before it stops reading its agent.
+pub const EVENT_BYTES: usize = 4 * 1024 * 1024;
+/// The last words of an engine or a relay that are kept for the error line.
+pub const LAST_WORDS: usize = 4 * 1024;
+/// From the start of the relay to `Ready`: confinement and the key preflight with its handshake.
+pub const RELAY_START: Duration = Duration::from_secs(45);
+/// A relay told to end: what it still drains and records.
+pub const RELAY_END: Duration = Duration::from_secs(3);
+/// The keeper's whole teardown; longer, and the record stays for the sweep.
+pub const TEARDOWN: Duration = Duration::from_secs(15);
+/// How often the keeper looks at its children while its asker is silent.
+pub const KEEPER_LOOK: Duration = Duration::from_millis(100);
+/// Entries of the workspace looked at for set-id bits after the run.
+pub const SET_ID_ENTRIES: usize = 500_000;
+/// Where the forwarder listens in the box; the box has its own loopback, so it is always free.
+pub const FORWARD_PORT: u16 = 8787;
+/// `/tmp` in the box, in memory.
+pub const BOX_TMP_BYTES: u64 = 1024 * 1024 * 1024;
+/// The agent's home directory in the box, in memory.
+pub const BOX_HOME_BYTES: u64 = 1024 * 1024 * 1024;
+/// `/dev/shm` in the box, and each masked directory.
+pub const BOX_SMALL_BYTES: u64 = 64 * 1024 * 1024;
+/// Processes and threads in the box: a parallel build fits, a fork bomb does not.
+pub const BOX_PROCESSES: u64 = 1024;
+/// Open files of one process in the box.
+pub const BOX_FILES: u64 = 4096;
+/// Size of one file written in the box.
+pub const BOX_FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// First uid for relays when we are root; each takes its own from here on. systemd's table of uids lists the range up to
+/// 2147483647 as unused.
+pub const RELAY_UIDS: u32 = 1_879_048_192;
