@@ -204,8 +204,8 @@ pub const REPORT_BYTES: u64 = 64 * 1024 * 1024;
 pub const RECORD_BYTES: u64 = 64 * 1024;
 /// `calls.jsonl` read back for head and count; a day of calls is under 10 MiB.
 pub const LOG_READ_BYTES: u64 = 1024 * 1024 * 1024;
-/// Body of one answer of the control server: `EVENT_BYTES`, each byte written as `\u00XX`, and some room.
-pub const CONTROL_BODY_BYTES: usize = 32 * 1024 * 1024;
+/// Body of one answer of the control server: `STATUS_BYTES` of text, each byte written as `\u00XX`, and room for the rest.
+pub const CONTROL_BODY_BYTES: u64 = 16 * 1024 * 1024;
 /// One control call from connect to last byte, the time it was asked to wait not counted.
 pub const CONTROL_TIME: Duration = Duration::from_secs(15);
 /// How long `GET /status` is asked to wait for an event: well under `GRACE`.

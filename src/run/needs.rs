@@ -1,0 +1,81 @@
+//! What a run needs of the host: bwrap new enough, openssl 3 where the provider speaks TLS, the provider's addresses. Found before
+//! anything is made; the box and the confined relay could find none of it. Called by `life`.
+
+use crate::engine::bwrap;
+use crate::error::{Error, Exit};
+use crate::limits;
+use crate::relay::start::Upstream;
+use crate::sys::exec::{self, Ended, Feed};
+use crate::sys::net::{self, Conn};
+use std::path::Path;
+
+/// Checks the engine.
+pub fn engine(path: &Path) -> Result<String, Error> {
+    let cannot = |why: String| {
+        Error::new(Exit::Engine, "use", path.display().to_string(), why).remedy("install bubblewrap 0.8 or newer")
+    };
+    bwrap::version(&answer(path, "--version").map_err(|e| cannot(e.to_string()))?).map_err(cannot)
+}
+
+/// Fills in where the provider is and what speaks TLS to it.
+pub fn upstream(upstream: &mut Upstream) -> Result<(), Error> {
+    if upstream.tls {
+        upstream.openssl = openssl()?;
+    }
+    let on = format!("{}:{}", upstream.host, upstream.port);
+    #[expect(clippy::disallowed_methods, reason = "NET-46 the provider's name, resolved before the relay is confined")]
+    let found = net::resolve(&upstream.host, upstream.port);
+    upstream.addresses = found.map_err(|e| {
+        Error::wrong("find the address of", on.clone(), e).remedy("check the network, or give --upstream")
+    })?;
+    match upstream.addresses.is_empty() {
+        true => Err(Error::wrong("find the address of", on, "it has none")),
+        false => Ok(()),
+    }
+}
+
+/// The system's openssl, from fixed directories: PATH does not choose what sees the key.
+fn openssl() -> Result<String, Error> {
+    let install = "install openssl 3 (apt install openssl)";
+    let path = exec::find_fixed("openssl")
+        .ok_or_else(|| Error::wrong("find", "openssl", "it is in none of the system's directories").remedy(install))?;
+    let on = path.display().to_string();
+    let said = answer(&path, "version").map_err(|e| Error::wrong("use", on.clone(), e).remedy(install))?;
+    match said.starts_with("OpenSSL 3.") {
+        true => Ok(on),
+        false => Err(Error::wrong("use", on, format!("it is {}, not OpenSSL 3", said.trim())).remedy(install)),
+    }
+}
+
+/// The first output of `program arg`.
+fn answer(program: &Path, arg: &str) -> std::io::Result<String> {
+    let order = exec::Order {
+        program: program.to_path_buf(),
+        args: vec![arg.into()],
+        env: Vec::new(),
+        stdin: Feed::Null,
+        stdout: Feed::Pipe,
+        stderr: Feed::Null,
+        inherit: Vec::new(),
+        user: None,
+        cwd: "/".into(),
+        own_group: true,
+    };
+    #[expect(clippy::disallowed_methods, reason = "EXEC-42 bwrap --version, openssl version")]
+    let mut child = exec::start(order)?;
+    let mut said = Vec::new();
+    if let Some(out) = child.stdout().map(Conn::new) {
+        let mut piece = [0u8; 256];
+        while said.len() < limits::LAST_WORDS {
+            match out.read(&mut piece, limits::CONTROL_TIME)? {
+                0 => break,
+                n => said.extend_from_slice(&piece[..n]),
+            }
+        }
+    }
+    match child.wait(limits::CONTROL_TIME)? {
+        Some(Ended::Code(0)) => Ok(String::from_utf8_lossy(&said).into_owned()),
+        Some(_) => Err(std::io::Error::other("it fails when asked for its version")),
+        None => Err(std::io::ErrorKind::TimedOut.into()),
+    }
+}
