@@ -110,14 +110,21 @@ pub mod relay {
 /// One run: what it is, its record, its keeper, its report.
 #[forbid(unsafe_code)]
 pub mod run {
+    pub mod channel;
     pub mod control;
+    pub mod dry;
+    pub mod follow;
+    pub mod hand;
+    pub mod held;
     pub mod keeper;
     pub mod key;
     pub mod life;
+    pub mod needs;
     pub mod place;
     pub mod read;
     pub mod receipt;
     pub mod report;
+    pub mod show;
     pub mod spec;
     pub mod state;
     pub mod sweep;

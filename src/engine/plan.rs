@@ -1,7 +1,7 @@
 //! What a box is, whatever the engine: who it runs as, what of the host is in it, what of that is hidden. Built by `run` from a
 //! `Spec`; an engine file (`bwrap`) turns it into an argv. Starts nothing.
 
-use crate::sys::file::{self, Dir};
+use crate::sys::file::Dir;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ pub fn mask(workdir: &Path, path: &str) -> io::Result<Mask> {
     let Some((last, above)) = parts.split_last() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names the work directory itself"));
     };
-    #[expect(clippy::disallowed_methods, reason = "FILE-45 the work directory, walked to a masked path")]
+    #[expect(clippy::disallowed_methods, reason = "FILE-46 the work directory, walked to a masked path")]
     let mut dir = Dir::open(workdir)?;
     for part in above {
         dir = dir.below(part)?;
@@ -73,25 +73,6 @@ pub fn mask(workdir: &Path, path: &str) -> io::Result<Mask> {
         REGULAR => Ok(Mask { path: parts.join("/"), directory: false }),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a directory")),
     }
-}
-
-/// The first directory on the way to `path` that `user`, without supplementary groups, may not enter; `None`: all are open.
-pub fn barred(path: &Path, user: (u32, u32)) -> io::Result<Option<PathBuf>> {
-    let mut way: Vec<&Path> = path.ancestors().collect();
-    way.reverse();
-    for dir in way {
-        #[expect(clippy::disallowed_methods, reason = "FILE-46 permission bits on the way to a directory of the box")]
-        let facts = file::facts(dir)?;
-        let bit = match () {
-            () if facts.uid == user.0 => 0o100,
-            () if facts.gid == user.1 => 0o010,
-            () => 0o001,
-        };
-        if facts.mode & bit == 0 {
-            return Ok(Some(dir.to_path_buf()));
-        }
-    }
-    Ok(None)
 }
 
 /// The box's `/etc/passwd`: programs fail without an entry for their own uid (git, ssh, Node's `os.userInfo`).

@@ -384,7 +384,8 @@ impl Asker {
     }
 }
 
-fn line(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
+/// A JSON line.
+pub fn line(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value).map_err(std::io::Error::other)?;
     line.push(b'\n');
     Ok(line)

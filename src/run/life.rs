@@ -1,12 +1,199 @@
-//! Stub.
+//! One run, as a recipe. What each step does stands in the file of its name; here stands only in which order, and how the run's end
+//! becomes an exit code. Called by `main`.
 
+use crate::engine::bwrap;
 use crate::error::{Error, Exit};
+use crate::limits;
+use crate::relay::start::Stop;
+use crate::run::control::Client;
+use crate::run::follow::{self, Ending, Watch};
+use crate::run::held::{Held, Kept, LAST_LOOK, Names};
 use crate::run::key::Key;
+use crate::run::read::{Outcome, Reader};
+use crate::run::receipt::{self, Account};
+use crate::run::report::{self, Report};
+use crate::run::show::Show;
 use crate::run::spec::Spec;
+use crate::run::{channel, dry, hand, needs, state, sweep};
 use crate::sys::env::Env;
+use crate::sys::proc;
+use crate::wire::text;
+use std::sync::mpsc;
 
 /// One run, from its record to its receipt. `key` is empty where the provider needs none.
-pub fn run(spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
-    let _ = (spec, key, env);
-    todo!()
+pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
+    if spec.dry_run {
+        return dry::print(&spec);
+    }
+    let mut show = Show::new(spec.quiet, env);
+    let (tell, news) = mpsc::channel();
+    follow::signals(&tell)?;
+    let state = state::open(env)?;
+    sweep::sweep(&state, &mut show);
+    let engine = needs::engine(&spec.engine)?;
+    needs::upstream(&mut spec.upstream)?;
+    let names = Names::new()?;
+    let start = hand::start(&spec, "1", &names.token, &names.control_secret)?;
+    let start = serde_json::to_vec(&start).map_err(|e| Error::fault("write", "the hand-over", e))?;
+    for line in &spec.notes {
+        show.note(line);
+    }
+
+    let kept = Kept::make(&spec, &state, &names.id)?;
+    let mut held = Held::start(&spec, &state, &names, &kept, key).inspect_err(|_| kept.discard())?;
+    follow::pipes(held.pipes()?, &tell)?;
+    let mut watch = Watch::new(news, &mut show);
+    let mut reader = Reader::new(&spec.agent);
+    if let Err(ending) = ready(&spec, &mut watch, &mut held) {
+        drop(held);
+        kept.discard();
+        return Err(ending);
+    }
+    let began = proc::now();
+    let client = Client { dir: channel::path(&names.channel).join("box"), secret: names.control_secret.clone() };
+    follow::events(client.clone(), start, &tell)?;
+    let ending = watch.until_end(&mut reader, &mut held, spec.timeout);
+    if matches!(ending, Ending::Turn) {
+        // Only a courtesy to what the agent left running; the keeper ends it all the same.
+        let _ = client.shutdown();
+    }
+    let removed = held.end();
+    watch.rest(LAST_LOOK);
+    let run = Ended { id: &names.id, engine: &engine, kept: &kept, began, wall: proc::now().saturating_sub(began) };
+    let exit = account(&spec, &mut watch, reader.outcome(), &ending, &run)?;
+    forget(&mut held, removed, watch.show);
+    Ok(exit)
+}
+
+/// The relay serves, the work directory is ready, the box may start. The error is the whole run's.
+fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), Error> {
+    watch.until_ready(held).map_err(|ending| match ending {
+        Ending::Relay(stop) => {
+            let on = format!("{} at {}:{}", spec.provider.name, spec.upstream.host, spec.upstream.port);
+            Error::new(exit_of(&stop), "start a run with", on, text::escaped(&stop.why))
+        }
+        Ending::Signal(number) => Error::new(Exit::Signal(number), "go on", "", "a signal came"),
+        other => Error::fault("start", "the relay", verdict(&other, &Outcome::default(), None).2),
+    })?;
+    report::prepare(spec, watch.show)?;
+    watch.show.begin();
+    held.go()
+}
+
+/// What is known of a run besides what happened in it.
+struct Ended<'a> {
+    id: &'a str,
+    engine: &'a str,
+    kept: &'a Kept,
+    began: std::time::Duration,
+    wall: std::time::Duration,
+}
+
+/// After the end: set-id bits, report, receipt, statistics, summary. Each is done whatever became of the others.
+fn account(
+    spec: &Spec,
+    watch: &mut Watch<'_>,
+    outcome: &Outcome,
+    ending: &Ending,
+    run: &Ended<'_>,
+) -> Result<Exit, Error> {
+    let (cleared, unseen) = report::clear_set_id(spec);
+    for path in &cleared {
+        watch.show.note(&format!("cleared the set-id bits of {path}"));
+    }
+    for why in &unseen {
+        watch.show.note(&format!("cannot look for set-id bits in {why}"));
+    }
+    let report = report::collect(spec);
+    let (mut exit, word, mut error) = verdict(ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
+    if let (Exit::Ok, Err(e)) = (exit, &report) {
+        (exit, error) = (e.exit(), e.to_string());
+    }
+    let at = match &report {
+        Ok(Report::At(path)) => Some(path.display().to_string()),
+        _ => None,
+    };
+    let account = Account {
+        id: run.id,
+        engine: run.engine,
+        ending: word,
+        exit: exit.code(),
+        error: &error,
+        tally: &watch.tally,
+        outcome,
+        agent: watch.agent.as_ref(),
+        features: &watch.features,
+        began: run.began.as_secs(),
+        wall: run.wall,
+        cleared: &cleared,
+        report: at.clone(),
+        kept: run.kept,
+    };
+    let receipt = run.kept.dir.write_new("receipt.json", &receipt::receipt(spec, &account), 0o600);
+    let stats = spec.stats_file.as_deref().map(|to| report::write(to, &receipt::stats(&account)));
+    let summary = format!("{}, {:.1} s", watch.tally.words(), run.wall.as_secs_f64());
+
+    let show = &mut *watch.show;
+    if !error.is_empty() {
+        show.note(&error);
+    }
+    show.note(&summary);
+    match (&report, &at) {
+        (_, Some(path)) => show.note(&format!("report -> {path}")),
+        (Ok(Report::No(why)), _) => show.note(why),
+        (Err(e), _) => show.note(&e.to_string()),
+        _ => {}
+    }
+    if at.is_none() && !outcome.text.trim().is_empty() {
+        show.answer(&outcome.text);
+    }
+    show.note(&format!("receipt -> {}", run.kept.path.join("receipt.json").display()));
+    let on = |path: &std::path::Path| path.display().to_string();
+    receipt.map_err(|e| Error::fault("write", on(&run.kept.path.join("receipt.json")), e))?;
+    match (stats, &spec.stats_file) {
+        (Some(Err(e)), Some(path)) => Err(Error::wrong("write", on(path), e)),
+        _ => Ok(exit),
+    }
+}
+
+/// Exit code, word for the receipt, and one line where it went wrong.
+fn verdict(ending: &Ending, outcome: &Outcome, code: Option<i32>) -> (Exit, &'static str, String) {
+    let shown = |words: &str| text::short(words.trim(), 500);
+    match ending {
+        Ending::Turn if outcome.finished && outcome.ok => (Exit::Ok, "finished", String::new()),
+        Ending::Turn if outcome.finished => {
+            let words = if outcome.error.trim().is_empty() { &outcome.text } else { &outcome.error };
+            (Exit::Failed, "failed", format!("the agent reported an error: {}", shown(words)))
+        }
+        Ending::Turn => {
+            let how = code.map_or("by a signal".to_string(), |c| format!("with code {c}"));
+            (Exit::Failed, "failed", format!("the agent exited without a final result ({how})"))
+        }
+        Ending::Relay(stop) => (exit_of(stop), "policy", format!("the relay ended the run: {}", shown(&stop.why))),
+        Ending::Timeout => (Exit::Timeout, "timeout", "the agent exceeded --timeout".into()),
+        Ending::Signal(number) => (Exit::Signal(*number), "signal", format!("interrupted by signal {number}")),
+        Ending::Engine(words) => {
+            let remedy = bwrap::remedy(words);
+            let tail = if remedy.is_empty() { String::new() } else { format!("; {remedy}") };
+            (Exit::Engine, "engine", format!("bwrap could not start the box: {}{tail}", shown(words)))
+        }
+        Ending::Box(why) => (Exit::Failed, "lost", format!("the box no longer behaves: {}", shown(why))),
+        Ending::Lost(why) => (Exit::Fault, "lost", shown(why)),
+    }
+}
+
+/// The relay's own word for how the command ends.
+fn exit_of(stop: &Stop) -> Exit {
+    [Exit::Failed, Exit::Wrong, Exit::Policy, Exit::Engine, Exit::Cap]
+        .into_iter()
+        .find(|e| e.code() == stop.exit)
+        .unwrap_or(Exit::Fault)
+}
+
+/// The record goes last. Where something could not be removed it stays, and the next command tries again.
+fn forget(held: &mut Held<'_>, removed: std::io::Result<()>, show: &mut Show) {
+    if let Err(e) = removed.and_then(|()| held.forget()) {
+        show.note(&format!("cannot remove all of the run: {e}; the next command tries again"));
+        held.leave();
+    }
 }

@@ -15,7 +15,7 @@ const DEATH: Duration = Duration::from_secs(5);
 const SIGKILL: i32 = 9;
 
 /// Looks at every record.
-pub fn sweep(state: &State, show: &Show) {
+pub fn sweep(state: &State, show: &mut Show) {
     let names = match state.runs.names() {
         Ok(names) => names,
         // A listing that fails is not an empty one.
@@ -61,7 +61,7 @@ fn one(runs: &Dir, name: &str) -> io::Result<bool> {
 }
 
 /// Ends keeper, engine and the box's first process, and waits until they are gone: only then may their directory go.
-fn end(fields: &Fields) -> io::Result<()> {
+pub fn end(fields: &Fields) -> io::Result<()> {
     // The keeper first: it would otherwise still start or remove something. Its death is the box's and the relay's.
     for who in ["keeper", "engine", "box"] {
         let until = Instant::now() + DEATH;

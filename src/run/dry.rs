@@ -1,0 +1,74 @@
+//! `--dry-run`: prints the engine's command line and the hand-over, secrets masked. Changes nothing, starts nothing, resolves no
+//! name. Called by `life`.
+
+use crate::engine::bwrap;
+use crate::error::{Error, Exit};
+use crate::relay::start::Fds;
+use crate::run::hand;
+use crate::run::spec::Spec;
+use crate::wire::text;
+use std::ffi::OsStr;
+use std::io::Write;
+
+/// A channel's name where there is no channel.
+const CHANNEL: &str = "sbx-0000000000000000";
+
+/// Prints what would be started.
+pub fn print(spec: &Spec) -> Result<Exit, Error> {
+    let plan = hand::plan(spec, CHANNEL)?;
+    let start = hand::start(spec, "1", "<run token>", "<control secret>")?;
+    let relay = hand::relay(spec, Fds { listener: 3, secrets: 4, log: 5, notes: 6 }, None);
+    let mut out = String::new();
+    out.push_str(&format!("# engine, as uid {} gid {}\n", spec.user.0, spec.user.1));
+    out.push_str(&quoted(spec.engine.as_os_str()));
+    for arg in bwrap::argv(&plan) {
+        out.push_str(if arg.to_string_lossy().starts_with("--") { " \\\n  " } else { " " });
+        out.push_str(&quoted(&arg));
+    }
+    out.push_str("\n# relay, confined, with the key on a pipe\n");
+    out.push_str(&json(&relay)?);
+    out.push_str("\n# hand-over, POST /start on the box's control socket\n");
+    out.push_str(&json(&start)?);
+    out.push('\n');
+    let mut to = std::io::stdout().lock();
+    let _ = to.write_all(out.as_bytes()).and_then(|()| to.flush());
+    Ok(Exit::Ok)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Error> {
+    serde_json::to_string_pretty(value).map_err(|e| Error::fault("print", "the hand-over", e))
+}
+
+/// As a POSIX shell takes it back, and safe to print: what a terminal would act on becomes an escape, said by `$'…'`.
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into_owned();
+    }
+    let shown = text::escaped(&word);
+    match shown == word {
+        true => format!("'{}'", word.replace('\'', "'\\''")),
+        false => format!("$'{}'", shown.replace('\'', "\\'")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn words_survive_a_shell() {
+        for (word, shown) in [
+            ("--ro-bind", "--ro-bind"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", "'it'\\''s'"),
+            ("$(x)", "'$(x)'"),
+            ("a\nb", "$'a\\nb'"),
+        ] {
+            assert_eq!(quoted(OsStr::new(word)), shown);
+        }
+    }
+}

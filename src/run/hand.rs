@@ -1,0 +1,81 @@
+//! What a `Spec` becomes for each of the three who work on it: the box (`Plan`), `inside` (`Start`) and the relay (`Order`). Makes and
+//! starts nothing. Called by `life`, and by `dry`, which only prints it.
+
+use crate::engine::plan::{self, Mount, Plan};
+use crate::error::Error;
+use crate::limits;
+use crate::relay::start::{Fds, Order};
+use crate::run::channel;
+use crate::run::spec::Spec;
+use crate::catalog::agents::TurnInput;
+use crate::wire::control::{Start, VERSION};
+
+/// Added to the task unless `--no-report-instruction`.
+const REPORT_INSTRUCTION: &str = "\n\nBefore you finish, write what you did and what you found to REPORT.md in the work directory. \
+     That file is what the person who asked will read; the rest of this session is not kept.";
+
+/// The box of a run whose channel has this name.
+pub fn plan(spec: &Spec, channel: &str) -> Result<Plan, Error> {
+    let mut masks = Vec::with_capacity(spec.masks.len());
+    for path in &spec.masks {
+        masks.push(plan::mask(&spec.workdir, path).map_err(|e| Error::wrong("mask", path.clone(), e))?);
+    }
+    let mounts = spec.mounts.iter().map(|m| Mount {
+        host: m.host.clone(),
+        dest: m.dest.clone(),
+        readonly: m.readonly,
+    });
+    Ok(Plan {
+        user: spec.user,
+        channel: channel::path(channel),
+        workdir: spec.workdir.clone(),
+        mounts: mounts.collect(),
+        masks,
+    })
+}
+
+/// The first words to `inside`: the agent's one turn, and the run's secrets for the box.
+pub fn start(spec: &Spec, turn: &str, token: &str, control_secret: &str) -> Result<Start, Error> {
+    let task = match spec.report_instruction {
+        true => format!("{}{REPORT_INSTRUCTION}", spec.task),
+        false => spec.task.clone(),
+    };
+    let base_url = format!("http://127.0.0.1:{}{}", limits::FORWARD_PORT, spec.provider.prefix);
+    let input = TurnInput {
+        id: turn,
+        task: &task,
+        protocol: spec.protocol,
+        base_url: &base_url,
+        token,
+        model: spec.model.as_deref(),
+        max_turns: spec.max_turns,
+        home: plan::HOME,
+    };
+    let turn = spec
+        .agent
+        .render(&input)
+        .map_err(|why| Error::wrong("start", format!("agent {}", spec.agent.name), why))?;
+    Ok(Start {
+        version: VERSION,
+        control_secret: control_secret.to_string(),
+        turn,
+        forward_port: limits::FORWARD_PORT,
+        grace_seconds: limits::GRACE.as_secs(),
+        event_bytes: limits::EVENT_BYTES,
+    })
+}
+
+/// The relay's order. `become_uid`: an own uid where we are root.
+pub fn relay(spec: &Spec, fds: Fds, become_uid: Option<(u32, u32)>) -> Order {
+    let hosts = ["127.0.0.1", "localhost"].map(|h| format!("{h}:{}", limits::FORWARD_PORT));
+    Order {
+        provider: spec.provider.name.clone(),
+        upstream: spec.upstream.clone(),
+        hosts: hosts.to_vec(),
+        peer_uid: Some(spec.user.0),
+        grants: spec.grants.clone(),
+        become_uid,
+        fds,
+        preflight: spec.preflight,
+    }
+}

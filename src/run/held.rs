@@ -1,0 +1,301 @@
+//! What a run holds outside this process: its record, its channel, its keeper, and through the keeper relay and box. Dropped, all of
+//! it ends and is removed, whatever happened before; what could not be removed keeps its record for the sweep. Called by `life`.
+
+use crate::engine::bwrap;
+use crate::error::Error;
+use crate::limits;
+use crate::relay::start::Fds;
+use crate::run::key::Key;
+use crate::run::spec::Spec;
+use crate::run::state::{self, Fields, Record, State};
+use crate::run::{channel, hand, keeper, sweep};
+use crate::sys::exec::{self, Child, Feed};
+use crate::sys::file::Dir;
+use crate::sys::net::{self, Conn};
+use crate::sys::proc;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Names and secrets of one run.
+pub struct Names {
+    /// The run.
+    pub id: String,
+    /// Its channel directory.
+    pub channel: String,
+    /// What the agent says to the relay.
+    pub token: String,
+    /// What we say to the box.
+    pub control_secret: String,
+}
+
+/// Where a run's log and receipt are kept.
+pub struct Kept {
+    /// `receipts/<id>`, or `<log-dir>/<id>`.
+    pub path: PathBuf,
+    /// The same, open.
+    pub dir: Dir,
+}
+
+/// The name of the call log in `Kept`.
+pub const LOG: &str = "calls.jsonl";
+
+/// See the file's head.
+pub struct Held<'a> {
+    state: &'a State,
+    record: Option<Record>,
+    fields: Fields,
+    channel: String,
+    owner: u32,
+    keeper: Option<Child>,
+    life: Option<Conn>,
+    pipes: Option<Pipes>,
+    /// All was tried; what is left is the sweep's.
+    left: bool,
+}
+
+/// The pipes on which a started keeper and its relay speak.
+pub struct Pipes {
+    /// `keeper::Said`, a line each.
+    pub keeper: Conn,
+    /// `relay::start::Note`, a line each.
+    pub notes: Conn,
+}
+
+impl Names {
+    /// Fresh ones.
+    pub fn new() -> Result<Names, Error> {
+        let fault = |e: io::Error| Error::fault("draw", "random names", e);
+        Ok(Names {
+            id: proc::random_hex(8).map_err(fault)?,
+            channel: channel::name().map_err(fault)?,
+            token: proc::random_hex(24).map_err(fault)?,
+            control_secret: proc::random_hex(32).map_err(fault)?,
+        })
+    }
+}
+
+impl Kept {
+    /// Makes the directory for log and receipt.
+    pub fn make(spec: &Spec, state: &State, id: &str) -> Result<Kept, Error> {
+        let (path, made) = match &spec.log_dir {
+            None => (state.path.join("receipts").join(id), state.receipts.make(id, 0o700)),
+            Some(dir) => {
+                #[expect(clippy::disallowed_methods, reason = "FILE-50 --log-dir")]
+                let made = Dir::make_all(dir, 0o700).and_then(|d| d.make(id, 0o700));
+                (dir.join(id), made)
+            }
+        };
+        let dir = made.map_err(|e| {
+            Error::wrong("write to", path.display().to_string(), e).remedy("nothing is forwarded without a record")
+        })?;
+        Ok(Kept { path, dir })
+    }
+
+    /// The run never started: nothing is worth keeping, unless a call was made.
+    pub fn discard(&self) {
+        let Some(parent) = self.path.parent() else { return };
+        let Some(name) = self.path.file_name().and_then(|n| n.to_str()) else { return };
+        if self.dir.facts(LOG).is_ok_and(|f| f.size > 0) {
+            return;
+        }
+        #[expect(clippy::disallowed_methods, reason = "FILE-56 the directory of receipts, to drop an empty one")]
+        if let Ok(parent) = Dir::open(parent) {
+            let _ = parent.remove_tree(name);
+        }
+    }
+}
+
+impl<'a> Held<'a> {
+    /// Writes the record, makes the channel, starts the keeper, which starts the relay. Whatever fails, nothing of it stays.
+    pub fn start(
+        spec: &Spec,
+        state: &'a State,
+        names: &Names,
+        kept: &Kept,
+        key: Key,
+    ) -> Result<Held<'a>, Error> {
+        let plan = hand::plan(spec, &names.channel)?;
+        let record = state.create(&names.id, &first_lines(spec, names)?)?;
+        let mut held = Held {
+            state,
+            record: Some(record),
+            fields: Fields::new(),
+            channel: names.channel.clone(),
+            owner: spec.user.0,
+            keeper: None,
+            life: None,
+            pipes: None,
+            left: false,
+        };
+        let at = channel::path(&names.channel);
+        let cannot = |e: io::Error| {
+            Error::wrong("make", at.display().to_string(), e).remedy("make room in /tmp for a copy of this program")
+        };
+        channel::create(&names.channel, spec.user).map_err(cannot)?;
+        let args = bwrap::argv(&plan).into_iter().map(text).collect::<Result<Vec<_>, Error>>()?;
+        held.pipes = Some(held.start_keeper(spec, names, kept, key, args)?);
+        Ok(held)
+    }
+
+    fn start_keeper(
+        &mut self,
+        spec: &Spec,
+        names: &Names,
+        kept: &Kept,
+        key: Key,
+        args: Vec<String>,
+    ) -> Result<Pipes, Error> {
+        let fault = |e: io::Error| Error::fault("start", "the keeper of the run", e);
+        let host = channel::path(&names.channel).join("host");
+        #[expect(clippy::disallowed_methods, reason = "NET-47 relay.sock in the channel, handed to the relay")]
+        let listener: OwnedFd = net::listen_unix(&host, "relay.sock", 0o666).map_err(fault)?.into();
+        let secrets = key.into_pipe(&names.token).map_err(fault)?;
+        let log = kept.dir.append(LOG).map_err(|e| Error::wrong("write", kept.path.join(LOG).display().to_string(), e))?;
+        let (notes, notes_end) = net::pipe().map_err(fault)?;
+        let number = |fd: &OwnedFd| fd.as_raw_fd();
+        let fds = Fds {
+            listener: number(&listener),
+            secrets: number(&secrets),
+            log: number(&log),
+            notes: number(&notes_end),
+        };
+        let root = proc::ids().0 == 0;
+        let order = keeper::Order {
+            id: names.id.clone(),
+            engine: spec.engine.clone(),
+            args,
+            user: root.then_some(spec.user),
+            channel: (names.channel.clone(), self.owner),
+            runs: self.state.path.join("runs"),
+            relay: hand::relay(spec, fds, root.then(|| relay_uid(&names.id))),
+        };
+        let what = exec::Order {
+            program: exec::own().map_err(fault)?,
+            args: vec!["keeper".into()],
+            env: Vec::new(),
+            stdin: Feed::Pipe,
+            stdout: Feed::Pipe,
+            // A panic's words; the keeper says nothing else there.
+            stderr: Feed::Inherit,
+            inherit: vec![listener, secrets, log, notes_end],
+            user: None,
+            cwd: "/".into(),
+            own_group: true,
+        };
+        #[expect(clippy::disallowed_methods, reason = "EXEC-43 the keeper role of this program")]
+        let mut child = exec::start(what).map_err(fault)?;
+        let pid = child.id();
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let said = child.stdout().map(Conn::new).ok_or_else(broken).map_err(fault)?;
+        self.life = child.stdin().map(Conn::new);
+        self.keeper = Some(child);
+        self.note_process("keeper", pid);
+        self.say(&keeper::line(&order).map_err(fault)?).map_err(fault)?;
+        Ok(Pipes { keeper: said, notes: Conn::new(notes) })
+    }
+
+    /// What keeper and relay say; once.
+    pub fn pipes(&mut self) -> Result<Pipes, Error> {
+        self.pipes.take().ok_or_else(|| Error::fault("follow", "the keeper", "its pipes are taken"))
+    }
+
+    /// Lets the keeper start the box.
+    pub fn go(&mut self) -> Result<(), Error> {
+        self.say(b"go\n").map_err(|e| Error::fault("start", "the box", e))
+    }
+
+    fn say(&self, line: &[u8]) -> io::Result<()> {
+        let life = self.life.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        life.write_all(&[line], limits::CONTROL_TIME)
+    }
+
+    /// Adds a process to the record, so that a sweep after our death can tell it from another with its pid.
+    pub fn note_process(&mut self, who: &str, pid: u32) {
+        let Ok(lines) = state::process(who, pid) else { return };
+        let lines = lines.map(|(k, v)| {
+            self.fields.insert(k.clone(), v.clone());
+            (k, v)
+        });
+        if let Some(record) = &mut self.record {
+            // A full disk must not end a run that is under way: the parent-death signal still covers the process.
+            let _ = record.add(&[(&lines[0].0, lines[0].1.clone()), (&lines[1].0, lines[1].1.clone())]);
+        }
+    }
+
+    /// Ends box and relay and waits until they and the channel are gone. `Err`: what is left; the record then stays.
+    pub fn end(&mut self) -> io::Result<()> {
+        if let Some(mut keeper) = self.keeper.take() {
+            let _ = self.say(b"end\n");
+            self.life = None;
+            // Not in time, or killed: what it would have done is done here.
+            let _ = keeper.wait(limits::TEARDOWN);
+            drop(keeper);
+            if let Ok(boot) = proc::boot_id() {
+                self.fields.insert("boot".into(), boot);
+            }
+            sweep::end(&self.fields)?;
+        }
+        channel::remove(&self.channel, self.owner)
+    }
+
+    /// Gives up on what could not be removed: the record stays.
+    pub fn leave(&mut self) {
+        self.left = true;
+    }
+
+    /// Drops the record: all is removed, report and receipt are written.
+    pub fn forget(&mut self) -> io::Result<()> {
+        match self.record.take() {
+            Some(record) => record.forget(&self.state.runs),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.left && self.record.is_some() && self.end().is_ok() {
+            let _ = self.forget();
+        }
+    }
+}
+
+/// The record before anything exists.
+fn first_lines<'n>(spec: &Spec, names: &Names) -> Result<Vec<(&'n str, String)>, Error> {
+    let fault = |e: io::Error| Error::fault("read", "/proc", e);
+    let me = std::process::id();
+    let start = proc::start_time(me).map_err(fault)?.unwrap_or(0);
+    Ok(vec![
+        ("kind", "run".into()),
+        ("engine", "bwrap".into()),
+        ("mode", "sealed".into()),
+        ("boot", proc::boot_id().map_err(fault)?),
+        ("owner_pid", me.to_string()),
+        ("owner_start", start.to_string()),
+        ("uid", spec.user.0.to_string()),
+        ("grace", limits::GRACE.as_secs().to_string()),
+        ("channel", names.channel.clone()),
+        ("control_secret", names.control_secret.clone()),
+        ("token", names.token.clone()),
+    ])
+}
+
+/// An uid of its own for the relay, so that no other process, nor another run's relay, may look into it.
+fn relay_uid(id: &str) -> (u32, u32) {
+    let part = id.get(..6).and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or(0);
+    let uid = limits::RELAY_UIDS.saturating_add(part);
+    (uid, uid)
+}
+
+/// An argument as the keeper's order holds it.
+fn text(arg: OsString) -> Result<String, Error> {
+    arg.into_string().map_err(|arg| {
+        Error::wrong("use", arg.to_string_lossy().into_owned(), "the path is not UTF-8").remedy("rename it")
+    })
+}
+
+/// How long a last look at the pipes of a keeper that has ended may take.
+pub const LAST_LOOK: Duration = Duration::from_secs(1);
