@@ -27,11 +27,26 @@ pub fn argv(plan: &Plan) -> Vec<OsString> {
 /// Namespaces, no capability, no terminal, no environment. `--as-pid-1`: our own role reaps and cannot be stopped by the agent.
 fn isolation(out: &mut Argv, (uid, gid): (u32, u32)) {
     out.add(&["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]);
-    out.add(&["--unshare-cgroup-try", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"]);
+    out.add(&[
+        "--unshare-cgroup-try",
+        "--disable-userns",
+        "--die-with-parent",
+        "--new-session",
+        "--as-pid-1",
+    ]);
     // Its own standard output: the keeper reads the pid of the box's PID 1 there; bwrap closes it in the box.
     out.add(&["--json-status-fd", "1"]);
     out.add(&["--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", plan::HOME]);
-    out.add(&["--uid", &uid.to_string(), "--gid", &gid.to_string(), "--hostname", "box", "--cap-drop", "ALL"]);
+    out.add(&[
+        "--uid",
+        &uid.to_string(),
+        "--gid",
+        &gid.to_string(),
+        "--hostname",
+        "box",
+        "--cap-drop",
+        "ALL",
+    ]);
 }
 
 /// Programs and libraries of the host, read-only, and nothing else of it: no `/home`, `/root`, `/var`, `/etc` but five entries.
@@ -96,7 +111,9 @@ pub fn version(answer: &str) -> Result<String, String> {
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) if (major, minor) >= OLDEST => Ok(version.to_string()),
-        (Some(_), Some(_)) => Err(format!("it is version {version}, and 0.8 is the oldest with --disable-userns")),
+        (Some(_), Some(_)) => {
+            Err(format!("it is version {version}, and 0.8 is the oldest with --disable-userns"))
+        }
         _ => Err("it does not say its version".to_string()),
     }
 }
@@ -104,7 +121,8 @@ pub fn version(answer: &str) -> Result<String, String> {
 /// What to do about the last words of a bwrap that could not start the box.
 pub fn remedy(words: &str) -> &'static str {
     let says = |part: &str| words.contains(part);
-    if says("No permissions to create") || says("setting up uid map") || says("Creating new namespace failed") {
+    if says("No permissions to create") || says("setting up uid map") || says("Creating new namespace failed")
+    {
         "let unprivileged users make user namespaces: sysctl kernel.unprivileged_userns_clone=1 (Debian), \
          kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for bwrap (Ubuntu 24.04 and later), \
          user.max_user_namespaces above 0"

@@ -29,7 +29,9 @@ pub fn create(name: &str, user: (u32, u32)) -> io::Result<()> {
     let base = base()?;
     let dir = base.make(name, 0o700)?;
     let etc = dir.make("etc", 0o755)?;
-    for (file, text) in [("passwd", plan::passwd(user)), ("group", plan::group(user)), ("empty", String::new())] {
+    for (file, text) in
+        [("passwd", plan::passwd(user)), ("group", plan::group(user)), ("empty", String::new())]
+    {
         etc.write_new(file, text.as_bytes(), 0o644)?;
         give(&etc, file, user)?;
     }
@@ -62,7 +64,10 @@ pub fn remove(name: &str, owner: u32) -> io::Result<()> {
     };
     let ours = facts.uid == owner || facts.uid == proc::ids().0;
     if !ours || facts.mode & 0o170_000 != 0o040_000 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not the directory that this run made"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is not the directory that this run made",
+        ));
     }
     base.remove_tree(name)
 }
@@ -86,7 +91,14 @@ mod tests {
     #[test]
     fn only_our_own_names() {
         assert!(is_name(&name().unwrap()));
-        for bad in ["", "sbx-", "sbx-../../etc", "sbx-0123456789abcdeF", "sbx-0123456789abcde", "../sbx-0123456789abcdef"] {
+        for bad in [
+            "",
+            "sbx-",
+            "sbx-../../etc",
+            "sbx-0123456789abcdeF",
+            "sbx-0123456789abcde",
+            "../sbx-0123456789abcdef",
+        ] {
             assert!(!is_name(bad), "{bad}");
             assert!(remove(bad, 0).is_err(), "{bad}");
         }

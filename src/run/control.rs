@@ -100,7 +100,9 @@ impl Client {
         loop {
             // Sent once only: a box that took it and lost the answer would refuse a second.
             match self.call("POST", "/start", body, limits::CONTROL_TIME) {
-                Err(Fault::Absent(_)) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+                Err(Fault::Absent(_)) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(2))
+                }
                 other => return other.map(|_| ()),
             }
         }

@@ -130,9 +130,8 @@ fn lines<T: DeserializeOwned>(conn: &Conn, each: impl Fn(T) -> bool) {
     loop {
         while let Some(end) = buf.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = buf.drain(..=end).collect();
-            match serde_json::from_slice(&line) {
-                Ok(value) if each(value) => {}
-                _ => return,
+            if !serde_json::from_slice(&line).is_ok_and(&each) {
+                return;
             }
         }
         match conn.read(&mut piece, Duration::from_secs(3600)) {

@@ -1,13 +1,13 @@
 //! What a `Spec` becomes for each of the three who work on it: the box (`Plan`), `inside` (`Start`) and the relay (`Order`). Makes and
 //! starts nothing. Called by `life`, and by `dry`, which only prints it.
 
+use crate::catalog::agents::TurnInput;
 use crate::engine::plan::{self, Mount, Plan};
 use crate::error::Error;
 use crate::limits;
 use crate::relay::start::{Fds, Order};
 use crate::run::channel;
 use crate::run::spec::Spec;
-use crate::catalog::agents::TurnInput;
 use crate::wire::control::{Start, VERSION};
 
 /// Added to the task unless `--no-report-instruction`.

@@ -89,7 +89,8 @@ impl Kept {
             }
         };
         let dir = made.map_err(|e| {
-            Error::wrong("write to", path.display().to_string(), e).remedy("nothing is forwarded without a record")
+            Error::wrong("write to", path.display().to_string(), e)
+                .remedy("nothing is forwarded without a record")
         })?;
         Ok(Kept { path, dir })
     }
@@ -101,7 +102,10 @@ impl Kept {
         if self.dir.facts(LOG).is_ok_and(|f| f.size > 0) {
             return;
         }
-        #[expect(clippy::disallowed_methods, reason = "FILE-56 the directory of receipts, to drop an empty one")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "FILE-56 the directory of receipts, to drop an empty one"
+        )]
         if let Ok(parent) = Dir::open(parent) {
             let _ = parent.remove_tree(name);
         }
@@ -132,7 +136,8 @@ impl<'a> Held<'a> {
         };
         let at = channel::path(&names.channel);
         let cannot = |e: io::Error| {
-            Error::wrong("make", at.display().to_string(), e).remedy("make room in /tmp for a copy of this program")
+            Error::wrong("make", at.display().to_string(), e)
+                .remedy("make room in /tmp for a copy of this program")
         };
         channel::create(&names.channel, spec.user).map_err(cannot)?;
         let args = bwrap::argv(&plan).into_iter().map(text).collect::<Result<Vec<_>, Error>>()?;
@@ -150,10 +155,16 @@ impl<'a> Held<'a> {
     ) -> Result<Pipes, Error> {
         let fault = |e: io::Error| Error::fault("start", "the keeper of the run", e);
         let host = channel::path(&names.channel).join("host");
-        #[expect(clippy::disallowed_methods, reason = "NET-47 relay.sock in the channel, handed to the relay")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "NET-47 relay.sock in the channel, handed to the relay"
+        )]
         let listener: OwnedFd = net::listen_unix(&host, "relay.sock", 0o666).map_err(fault)?.into();
         let secrets = key.into_pipe(&names.token).map_err(fault)?;
-        let log = kept.dir.append(LOG).map_err(|e| Error::wrong("write", kept.path.join(LOG).display().to_string(), e))?;
+        let log = kept
+            .dir
+            .append(LOG)
+            .map_err(|e| Error::wrong("write", kept.path.join(LOG).display().to_string(), e))?;
         let (notes, notes_end) = net::pipe().map_err(fault)?;
         let number = |fd: &OwnedFd| fd.as_raw_fd();
         let fds = Fds {

@@ -98,7 +98,9 @@ pub fn role() -> Result<Exit, Error> {
     let mut kept = Kept { relay: None, engine: None };
     match start_relay(&order) {
         Ok(relay) => kept.relay = Some(relay),
-        Err(e) => say(&Said::Failed(Failed { engine: false, why: format!("the relay could not be started: {e}") })),
+        Err(e) => {
+            say(&Said::Failed(Failed { engine: false, why: format!("the relay could not be started: {e}") }))
+        }
     }
     let word = if kept.relay.is_some() { kept.watch(&mut asker, &order) } else { Word::Nothing };
     let left = kept.remove(&order);
@@ -141,7 +143,10 @@ impl Kept {
                         self.engine = Some(engine);
                     }
                     Err(e) => {
-                        say(&Said::Failed(Failed { engine: true, why: format!("{}: {e}", order.engine.display()) }));
+                        say(&Said::Failed(Failed {
+                            engine: true,
+                            why: format!("{}: {e}", order.engine.display()),
+                        }));
                     }
                 },
                 word @ (Word::End | Word::Hung) => return word,
@@ -304,7 +309,10 @@ fn watch(mut child: Child) -> Watched {
 
 /// Our asker died: its record goes too, unless a sweep is at it already.
 fn forget(order: &Order) {
-    #[expect(clippy::disallowed_methods, reason = "FILE-49 the directory of records, to drop the dead asker's")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "FILE-49 the directory of records, to drop the dead asker's"
+    )]
     let Ok(runs) = Dir::open(&order.runs) else { return };
     let Ok(dir) = runs.below(&order.id) else { return };
     if let Ok(Some(_lock)) = dir.lock(state::RECORD) {

@@ -3,7 +3,6 @@
 
 use crate::engine::bwrap;
 use crate::error::{Error, Exit};
-use crate::limits;
 use crate::relay::start::Stop;
 use crate::run::control::Client;
 use crate::run::follow::{self, Ending, Watch};
@@ -50,7 +49,8 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
         return Err(ending);
     }
     let began = proc::now();
-    let client = Client { dir: channel::path(&names.channel).join("box"), secret: names.control_secret.clone() };
+    let client =
+        Client { dir: channel::path(&names.channel).join("box"), secret: names.control_secret.clone() };
     follow::events(client.clone(), start, &tell)?;
     let ending = watch.until_end(&mut reader, &mut held, spec.timeout);
     if matches!(ending, Ending::Turn) {
@@ -59,7 +59,8 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     }
     let removed = held.end();
     watch.rest(LAST_LOOK);
-    let run = Ended { id: &names.id, engine: &engine, kept: &kept, began, wall: proc::now().saturating_sub(began) };
+    let run =
+        Ended { id: &names.id, engine: &engine, kept: &kept, began, wall: proc::now().saturating_sub(began) };
     let exit = account(&spec, &mut watch, reader.outcome(), &ending, &run)?;
     forget(&mut held, removed, watch.show);
     Ok(exit)
@@ -169,9 +170,13 @@ fn verdict(ending: &Ending, outcome: &Outcome, code: Option<i32>) -> (Exit, &'st
             let how = code.map_or("by a signal".to_string(), |c| format!("with code {c}"));
             (Exit::Failed, "failed", format!("the agent exited without a final result ({how})"))
         }
-        Ending::Relay(stop) => (exit_of(stop), "policy", format!("the relay ended the run: {}", shown(&stop.why))),
+        Ending::Relay(stop) => {
+            (exit_of(stop), "policy", format!("the relay ended the run: {}", shown(&stop.why)))
+        }
         Ending::Timeout => (Exit::Timeout, "timeout", "the agent exceeded --timeout".into()),
-        Ending::Signal(number) => (Exit::Signal(*number), "signal", format!("interrupted by signal {number}")),
+        Ending::Signal(number) => {
+            (Exit::Signal(*number), "signal", format!("interrupted by signal {number}"))
+        }
         Ending::Engine(words) => {
             let remedy = bwrap::remedy(words);
             let tail = if remedy.is_empty() { String::new() } else { format!("; {remedy}") };

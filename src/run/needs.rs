@@ -12,7 +12,8 @@ use std::path::Path;
 /// Checks the engine.
 pub fn engine(path: &Path) -> Result<String, Error> {
     let cannot = |why: String| {
-        Error::new(Exit::Engine, "use", path.display().to_string(), why).remedy("install bubblewrap 0.8 or newer")
+        Error::new(Exit::Engine, "use", path.display().to_string(), why)
+            .remedy("install bubblewrap 0.8 or newer")
     };
     bwrap::version(&answer(path, "--version").map_err(|e| cannot(e.to_string()))?).map_err(cannot)
 }
@@ -23,7 +24,10 @@ pub fn upstream(upstream: &mut Upstream) -> Result<(), Error> {
         upstream.openssl = openssl()?;
     }
     let on = format!("{}:{}", upstream.host, upstream.port);
-    #[expect(clippy::disallowed_methods, reason = "NET-46 the provider's name, resolved before the relay is confined")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "NET-46 the provider's name, resolved before the relay is confined"
+    )]
     let found = net::resolve(&upstream.host, upstream.port);
     upstream.addresses = found.map_err(|e| {
         Error::wrong("find the address of", on.clone(), e).remedy("check the network, or give --upstream")
@@ -37,13 +41,16 @@ pub fn upstream(upstream: &mut Upstream) -> Result<(), Error> {
 /// The system's openssl, from fixed directories: PATH does not choose what sees the key.
 fn openssl() -> Result<String, Error> {
     let install = "install openssl 3 (apt install openssl)";
-    let path = exec::find_fixed("openssl")
-        .ok_or_else(|| Error::wrong("find", "openssl", "it is in none of the system's directories").remedy(install))?;
+    let path = exec::find_fixed("openssl").ok_or_else(|| {
+        Error::wrong("find", "openssl", "it is in none of the system's directories").remedy(install)
+    })?;
     let on = path.display().to_string();
     let said = answer(&path, "version").map_err(|e| Error::wrong("use", on.clone(), e).remedy(install))?;
     match said.starts_with("OpenSSL 3.") {
         true => Ok(on),
-        false => Err(Error::wrong("use", on, format!("it is {}, not OpenSSL 3", said.trim())).remedy(install)),
+        false => {
+            Err(Error::wrong("use", on, format!("it is {}, not OpenSSL 3", said.trim())).remedy(install))
+        }
     }
 }
 

@@ -76,7 +76,9 @@ impl Tally {
         if let Some(cost) = self.cost {
             words.push_str(&format!(", ${cost:.4}"));
         }
-        for (count, what) in [(self.uncounted, "usage=?"), (self.clamped, "clamped"), (self.denied, "refused")] {
+        for (count, what) in
+            [(self.uncounted, "usage=?"), (self.clamped, "clamped"), (self.denied, "refused")]
+        {
             if count > 0 {
                 words.push_str(&format!(", {count} {what}"));
             }

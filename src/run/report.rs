@@ -35,12 +35,18 @@ pub fn prepare(spec: &Spec, show: &mut Show) -> Result<(), Error> {
     let dir = open(&spec.workdir).map_err(|e| Error::wrong("open", on(), e))?;
     if wanted(spec) {
         // unlink: a link of that name goes, what it leads to stays.
-        dir.remove(NAME).map_err(|e| Error::wrong("remove the old report", spec.workdir.join(NAME).display().to_string(), e))?;
+        dir.remove(NAME).map_err(|e| {
+            Error::wrong("remove the old report", spec.workdir.join(NAME).display().to_string(), e)
+        })?;
     }
     let names = dir.names().map_err(|e| Error::wrong("read", on(), e))?;
-    let bare: Vec<String> = names.into_iter().filter(|n| secret_shaped(n) && !spec.masks.contains(n)).collect();
+    let bare: Vec<String> =
+        names.into_iter().filter(|n| secret_shaped(n) && !spec.masks.contains(n)).collect();
     if !bare.is_empty() {
-        show.note(&format!("the agent can read {} in the work directory; --mask PATH hides a file", bare.join(", ")));
+        show.note(&format!(
+            "the agent can read {} in the work directory; --mask PATH hides a file",
+            bare.join(", ")
+        ));
     }
     Ok(())
 }
@@ -51,7 +57,10 @@ pub fn wanted(spec: &Spec) -> bool {
 }
 
 fn open(path: &Path) -> io::Result<Dir> {
-    #[expect(clippy::disallowed_methods, reason = "FILE-51 the work directory, for the report and for set-id bits")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "FILE-51 the work directory, for the report and for set-id bits"
+    )]
     Dir::open(path)
 }
 
@@ -61,7 +70,10 @@ fn make(path: &Path, user: (u32, u32)) -> io::Result<()> {
     Dir::make_all(path, 0o755)?;
     match (proc::ids().0, path.parent(), path.file_name().and_then(|n| n.to_str())) {
         (0, Some(parent), Some(name)) => {
-            #[expect(clippy::disallowed_methods, reason = "FILE-53 the work directory made by root is given away")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "FILE-53 the work directory made by root is given away"
+            )]
             let above = Dir::open(parent)?;
             above.give(name, user.0, user.1)
         }
@@ -116,7 +128,10 @@ pub fn write(to: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = Dir::open(&real)?;
     match dir.facts(name) {
         Ok(facts) if facts.mode & KIND != REGULAR => {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "something is there that is no regular file"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "something is there that is no regular file",
+            ));
         }
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -146,10 +161,23 @@ pub fn clear_set_id(spec: &Spec) -> (Vec<String>, Vec<String>) {
 /// Names that commonly hold secrets. A warning's list: it stops nobody.
 fn secret_shaped(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    let exact = ["id_rsa", "id_ed25519", "id_ecdsa", ".netrc", ".npmrc", ".pypirc", ".git-credentials", "credentials", "credentials.json"];
+    let exact = [
+        "id_rsa",
+        "id_ed25519",
+        "id_ecdsa",
+        ".netrc",
+        ".npmrc",
+        ".pypirc",
+        ".git-credentials",
+        "credentials",
+        "credentials.json",
+    ];
     let ends = [".pem", ".key", ".p12", ".pfx", ".keystore", ".jks"];
     let template = [".example", ".sample", ".template", ".dist"].iter().any(|e| lower.ends_with(e));
-    !template && (lower.starts_with(".env") || exact.contains(&lower.as_str()) || ends.iter().any(|e| lower.ends_with(e)))
+    !template
+        && (lower.starts_with(".env")
+            || exact.contains(&lower.as_str())
+            || ends.iter().any(|e| lower.ends_with(e)))
 }
 
 #[cfg(test)]

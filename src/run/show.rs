@@ -81,7 +81,12 @@ impl Show {
             return;
         }
         let mut line = format!("  = {} {} {} {}ms", call.method, call.path, call.status, call.millis);
-        let counted = [("in", call.input), ("cached", call.cache_read), ("written", call.cache_write), ("out", call.output)];
+        let counted = [
+            ("in", call.input),
+            ("cached", call.cache_read),
+            ("written", call.cache_write),
+            ("out", call.output),
+        ];
         for (name, count) in counted {
             if let Some(count) = count {
                 line.push_str(&format!(" {name}={count}"));
@@ -98,7 +103,8 @@ impl Show {
 
     /// A request was refused: also with `-q`, since the agent is not told which flag lifts it.
     pub fn denied(&mut self, denied: &Denied) {
-        let mut line = format!("refused {} {} ({}): {}", denied.method, denied.path, denied.status, denied.why);
+        let mut line =
+            format!("refused {} {} ({}): {}", denied.method, denied.path, denied.status, denied.why);
         if !denied.remedy.is_empty() {
             line.push_str(&format!("; {} lifts it", denied.remedy));
         }

@@ -40,7 +40,8 @@ pub type Fields = BTreeMap<String, String>;
 /// Opens the state directory, making it where missing. One that cannot be written stops the command before anything is started.
 pub fn open(env: &Env) -> Result<State, Error> {
     let home = env.state_home.as_ref().ok_or_else(|| {
-        Error::wrong("find", "the state directory", "neither XDG_STATE_HOME nor HOME is set").remedy("set HOME")
+        Error::wrong("find", "the state directory", "neither XDG_STATE_HOME nor HOME is set")
+            .remedy("set HOME")
     })?;
     let path = home.join("sanduk");
     let cannot = |e: io::Error| {

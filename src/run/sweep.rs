@@ -25,7 +25,9 @@ pub fn sweep(state: &State, show: &mut Show) {
         match one(&state.runs, &name) {
             Ok(false) => {}
             Ok(true) => show.note(&format!("removed what the dead run {name} had left")),
-            Err(e) => show.note(&format!("cannot remove what the dead run {name} left: {e}; its record is kept")),
+            Err(e) => {
+                show.note(&format!("cannot remove what the dead run {name} left: {e}; its record is kept"))
+            }
         }
     }
 }

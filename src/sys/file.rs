@@ -125,6 +125,17 @@ impl Dir {
         written
     }
 
+    /// A new file here with what `from` holds (links are followed, it is the caller's). Not synced: for what does not outlive its run.
+    pub fn copy_in(&self, name: &str, from: &Path, mode: u32) -> io::Result<()> {
+        let from = rustix::fs::open(from, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | PLAIN;
+        let fd = rustix::fs::openat(&self.fd, component(name)?, flags, bits(mode & 0o700))?;
+        // std copies in the kernel where it can (copy_file_range).
+        let mut to = std::fs::File::from(fd);
+        std::io::copy(&mut std::fs::File::from(from), &mut to)?;
+        Ok(rustix::fs::fchmod(&to, bits(mode))?)
+    }
+
     /// Opens for append only, making it with 0600 where missing; no link.
     pub fn append(&self, name: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | PLAIN;

@@ -49,7 +49,8 @@ pub fn ids() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// Clock ticks since boot at which `pid` started (field 22 of `/proc/PID/stat`); `None`: no such process.
+/// Clock ticks since boot at which `pid` started (field 22 of `/proc/PID/stat`); `None`: no such process, or only its
+/// zombie is left.
 pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let stat = match proc_file(&format!("/proc/{pid}/stat")) {
         Ok(s) => s,
@@ -63,7 +64,12 @@ pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
         Err(e) => return Err(e),
     };
     // Field 2 is the program's name in parentheses and may hold anything, parentheses too; field 3 follows the last one.
-    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(22 - 3));
+    let rest = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start()).unwrap_or_default();
+    // A zombie has ended; where nobody reaps it, it would otherwise seem to live for ever.
+    if rest.starts_with(['Z', 'X']) {
+        return Ok(None);
+    }
+    let field = rest.split_ascii_whitespace().nth(22 - 3);
     let ticks = field.and_then(|f| f.parse().ok());
     ticks
         .map(Some)
