@@ -1,7 +1,12 @@
 //! The JSON scanner against the standard's corners, serde_json and mutated bodies. `SANDUK_FUZZ=N` sets the number of mutations,
 //! `SANDUK_CORPORA=DIR` runs DIR/json (JSONTestSuite) too.
 
+#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests")]
+
+use sanduk::catalog::providers::Protocol;
 use sanduk::limits::JSON_DEPTH;
+use sanduk::relay::policy;
+use sanduk::relay::start::Grants;
 use sanduk::wire::json::{self, Bad, Kind, Scanner, Step};
 
 /// All tokens, or the first fault.
@@ -246,4 +251,209 @@ fn decoding() {
     for junk in [&b"\\"[..], b"\\u", b"\\u12", b"\\ud800\\u", b"\\ud800\\", b"\\\xff"] {
         let _ = json::decoded(junk);
     }
+}
+
+/// JSONTestSuite: `y_` is accepted, `n_` refused, `i_` either, never a panic.
+#[test]
+fn json_test_suite() {
+    let Ok(corpora) = std::env::var("SANDUK_CORPORA") else {
+        println!("skipped: SANDUK_CORPORA is not set");
+        return;
+    };
+    let (mut accepted, mut refused) = (0, 0);
+    let mut todo = vec![std::path::PathBuf::from(corpora).join("json")];
+    while let Some(directory) = todo.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                todo.push(path);
+                continue;
+            }
+            let result = scan(&std::fs::read(&path).unwrap());
+            // Stricter on purpose: a name that stands twice.
+            let twice = name.starts_with("y_object_duplicated_key");
+            match name.get(..2) {
+                Some("y_") if !twice => {
+                    assert!(result.is_ok(), "{name}: {result:?}");
+                    accepted += 1;
+                }
+                Some("n_" | "y_") => {
+                    assert!(result.is_err(), "{name}");
+                    refused += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    println!("accepted {accepted}, refused {refused}");
+    assert!(accepted > 80 && refused > 180, "not the whole suite: {accepted}, {refused}");
+}
+
+/// xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(n.max(1)).unwrap()).unwrap()
+    }
+}
+
+fn rounds() -> u64 {
+    std::env::var("SANDUK_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000)
+}
+
+const SEEDS: &[&str] = &[
+    r#"{"model":"m","max_tokens":64000,"stream":true,"messages":[{"role":"user","content":"hé\n\ud83d\ude00\u0000"}],"x":-0.5e+7}"#,
+    r#"{"stream_options":{"a":1,"include_usage":false},"n":1,"tools":[{"type":"a","model":"m"},{}],"models":["m"],"max_completion_tokens":null,"stream":true}"#,
+    r#" { "thinking" : {"budget_tokens":9999,"type":"x"} , "max_tokens":9 , "a":[true,false,null,[[],{}]] } "#,
+    r#"[1,2.5,-3e-2,"\ud800","a/b\/c",{"k":{"k":{"k":[]}}},{"":0,"\u0061":1,"a ":2}]"#,
+];
+const PIECES: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u",
+    "\\ud83d",
+    "\\u0061",
+    "0",
+    "1",
+    "-",
+    ".",
+    "e",
+    "E",
+    "+",
+    "null",
+    "true",
+    "false",
+    " ",
+    "\n",
+    "\t",
+    "\u{0}",
+    "\u{1f}",
+    "\u{7f}",
+    "é",
+    "\u{feff}",
+    "\u{2028}",
+    "\"model\":",
+    "\"max_tokens\":5000",
+    "\"stream\":true",
+    "\"stream_options\":null",
+    "1e999",
+    "NaN",
+    "[[[[",
+    "\"a\":1,",
+    "/",
+    "#",
+    "'",
+];
+
+fn mutate(random: &mut Random) -> Vec<u8> {
+    let mut text = SEEDS[random.below(SEEDS.len())].as_bytes().to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.below(text.len() + 1);
+        match random.below(6) {
+            0 if at < text.len() => text[at] = u8::try_from(random.below(256)).unwrap(),
+            1 if at < text.len() => drop(text.remove(at)),
+            2 => {
+                let piece = PIECES[random.below(PIECES.len())];
+                text.splice(at..at, piece.bytes());
+            }
+            3 => {
+                let end = (at + random.below(20)).min(text.len());
+                text.drain(at..end);
+            }
+            4 => {
+                let end = (at + random.below(40)).min(text.len());
+                let copy = text[at..end].to_vec();
+                let to = random.below(text.len() + 1);
+                text.splice(to..to, copy);
+            }
+            _ => text.truncate(at.max(1)),
+        }
+    }
+    text
+}
+
+/// A lone surrogate is valid grammar, which serde_json does not read; nor does it read numbers beyond f64, or 128 levels.
+fn beyond_serde(why: &str) -> bool {
+    ["surrogate", "number out of range", "recursion limit", "hex escape"].iter().any(|w| why.contains(w))
+}
+
+/// Ours and serde_json agree on every mutated text, except where ours is stricter or wider on purpose.
+#[test]
+fn fuzz_scanner_against_serde_json() {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let (mut both, mut neither) = (0u64, 0u64);
+    for round in 0..rounds() {
+        let text = mutate(&mut random);
+        let ours = scan(&text);
+        let serde = serde_json::from_slice::<serde_json::Value>(&text);
+        match (&ours, &serde) {
+            (Ok(_), Ok(_)) => both += 1,
+            (Err(_), Err(_)) => neither += 1,
+            (Ok(_), Err(why)) => assert!(
+                beyond_serde(&why.to_string()),
+                "round {round}: only ours takes {}: {why}",
+                text.escape_ascii()
+            ),
+            (Err(bad), Ok(_)) => {
+                let stricter = bad.why.contains("twice") || bad.why.contains("deeply");
+                assert!(stricter, "round {round}: only serde takes {}: {bad:?}", text.escape_ascii());
+            }
+        }
+    }
+    println!("both {both}, neither {neither}");
+    assert!(
+        both > rounds() / 20 && neither > rounds() / 20,
+        "the mutations are too wild or too tame: {both}, {neither}"
+    );
+}
+
+/// A mutated body that passes the policy reads upstream as it did, but for the judged places.
+#[test]
+fn fuzz_edited_bodies_read_the_same() {
+    let mut random = Random(0xD1B5_4A32_D192_ED03);
+    let grants = Grants { sealed: false, allow_models: Vec::new(), max_tokens_cap: Some(1000) };
+    let mut edited_bodies = 0u64;
+    for round in 0..rounds() {
+        let text = mutate(&mut random);
+        for protocol in [Protocol::Chat, Protocol::Messages, Protocol::Responses, Protocol::CountTokens] {
+            let Ok(judged) = policy::body(protocol, &text, &grants, true) else { continue };
+            let upstream = policy::parts(&text, &judged.edits).concat();
+            let Ok(mut before) = serde_json::from_slice::<serde_json::Value>(&text) else { continue };
+            let mut after: serde_json::Value = serde_json::from_slice(&upstream).unwrap();
+            assert!(scan(&upstream).is_ok(), "round {round}: {}", upstream.escape_ascii());
+            edited_bodies += u64::from(!judged.edits.is_empty());
+            if protocol == Protocol::Chat && judged.streamed {
+                assert_eq!(after["stream_options"]["include_usage"], true);
+            }
+            let mut judged_members =
+                vec!["max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict"];
+            for name in &judged_members {
+                let bounded = after[name].as_u64().is_none_or(|n| n <= 1000);
+                assert!(bounded || protocol == Protocol::CountTokens, "round {round}: {name}");
+            }
+            // Judged in their depths: tests/policy.rs has them byte for byte.
+            judged_members.extend(["thinking", "tools", "fallbacks"]);
+            if protocol == Protocol::Chat {
+                judged_members.push("stream_options");
+            }
+            for name in judged_members {
+                before.as_object_mut().unwrap().remove(name);
+                after.as_object_mut().unwrap().remove(name);
+            }
+            assert_eq!(before, after, "round {round}: {}", text.escape_ascii());
+        }
+    }
+    println!("edited {edited_bodies}");
+    assert!(edited_bodies > rounds() / 20, "too few bodies were edited: {edited_bodies}");
 }
