@@ -219,10 +219,12 @@ impl Watched {
         self.read();
         if let Some((pid, start)) = self.first
             && matches!(self.child.wait(Duration::ZERO), Ok(None))
-            && proc::start_time(pid).ok().flatten() == Some(start)
-            && let Ok(pid) = i32::try_from(pid)
         {
-            let _ = proc::signal(pid, SIGKILL);
+            if proc::start_time(pid).ok().flatten() == Some(start)
+                && let Ok(pid) = i32::try_from(pid)
+            {
+                let _ = proc::signal(pid, SIGKILL);
+            }
             let _ = self.child.wait(limits::RELAY_END);
         }
         self.child.kill();
