@@ -7,6 +7,7 @@ use crate::inside::events::Store;
 use crate::inside::routes::Routes;
 use crate::inside::supervise::{Order, Supervisor};
 use crate::inside::switch::Switch;
+use crate::limits;
 use crate::sys::net::{self, Conn};
 use crate::sys::{confine, proc, serve};
 use std::io::{self, ErrorKind};
@@ -36,6 +37,9 @@ pub fn role(dir: &Path) -> Result<Exit, Error> {
         return Err(Error::fault("confine the box", "", format!("{threads} threads before the filter")));
     }
     confine::boxed().map_err(fault("install the box filter"))?;
+    // For all of the box: bwrap has no flag for these, and counts of processes are per user namespace.
+    proc::limit(Some(limits::BOX_PROCESSES), Some(limits::BOX_FILES), Some(limits::BOX_FILE_BYTES))
+        .map_err(fault("limit the box"))?;
     let signals = proc::catch_signals().map_err(fault("catch signals"))?;
     #[expect(clippy::disallowed_methods, reason = "NET-62 the control socket")]
     let listener = net::listen_unix(dir, SOCKET, MODE)

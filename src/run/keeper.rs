@@ -275,7 +275,7 @@ fn start_relay(order: &Order) -> std::io::Result<Watched> {
         own_group: true,
     };
     #[expect(clippy::disallowed_methods, reason = "EXEC-40 the relay role of this program")]
-    let child = exec::start(what)?;
+    let child = exec::start_bound(what)?;
     let mut watched = watch(child);
     if let Some(life) = &watched.life {
         life.write_all(&[&order_line], limits::RELAY_START)?;
@@ -298,7 +298,7 @@ fn start_box(order: &Order) -> std::io::Result<Watched> {
         own_group: true,
     };
     #[expect(clippy::disallowed_methods, reason = "EXEC-41 the engine: bwrap, as the box's user")]
-    let child = exec::start(what)?;
+    let child = exec::start_bound(what)?;
     Ok(watch(child))
 }
 

@@ -2,6 +2,7 @@
 //! Every caller opens `start` by name (`EXEC-nn`), so `audit/effects.txt` lists who starts what.
 
 use crate::limits::CHILD_POLL;
+use crate::sys::raw;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, AtFlags, CWD, FileType};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -88,6 +89,16 @@ fn children() -> MutexGuard<'static, BTreeMap<u32, Taken>> {
 
 /// Starts a program. A closed method: each caller opens it by name.
 pub fn start(order: Order) -> io::Result<Child> {
+    launch(order, false)
+}
+
+/// Like `start`; the kernel kills the child (SIGKILL) when the thread that called this ends, from before its first instruction:
+/// no moment is left in which our death could go unseen. A closed method.
+pub fn start_bound(order: Order) -> io::Result<Child> {
+    launch(order, true)
+}
+
+fn launch(order: Order, bound: bool) -> io::Result<Child> {
     if !order.program.is_absolute() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a program is started by its absolute path"));
     }
@@ -101,6 +112,9 @@ pub fn start(order: Order) -> io::Result<Child> {
     }
     if order.own_group {
         command.process_group(0);
+    }
+    if bound {
+        raw::die_with_starter(&mut command);
     }
     let mut children = children();
     let inheritable = order.inherit.iter().try_for_each(|fd| fcntl_setfd(fd, FdFlags::empty()));

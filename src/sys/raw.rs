@@ -1,5 +1,5 @@
 //! The only `unsafe` of the program: thin wrappers over system calls that rustix does not offer. Each block is one operation with
-//! its reason; what the numbers mean is decided in `proc`, `confine`, `net` and `env`, the only callers.
+//! its reason; what the numbers mean is decided in `proc`, `confine`, `net`, `env` and `exec`, the only callers.
 
 use std::ffi::{CStr, c_int, c_long, c_ulong};
 use std::io;
@@ -118,6 +118,20 @@ fn disposition(number: c_int, handler: libc::sighandler_t, flags: c_int) -> io::
     // SAFETY: `action` is live and complete; the handler is SIG_IGN or `on_signal`, which is async-signal-safe.
     let result = unsafe { libc::sigaction(number, &action, std::ptr::null_mut()) };
     checked(result.into()).map(drop)
+}
+
+/// The child that `command` starts gets SIGKILL when the starting thread ends (prctl(2), PR_SET_PDEATHSIG): set after its change of
+/// user, which would clear it, and before its exec, which keeps it. A child whose parent is gone already does not exec.
+pub fn die_with_starter(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let parent = std::process::id();
+    let set = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        let now = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().unsigned_abs());
+        if now == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: between fork and exec the closure makes two system calls and builds a number; it takes no lock and no memory.
+    unsafe { command.pre_exec(set) };
 }
 
 /// What a Landlock ruleset governs (landlock(7)); the layout is the kernel's `struct landlock_ruleset_attr`.
