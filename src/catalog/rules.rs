@@ -2,8 +2,8 @@
 //! means is written here, `run/read` does it. The language is small and total: no rule can fail, loop, or refer to another.
 //!
 //! A rule looks at one line of `on` (`stdout` unless said). With `when` or `each` the line is a JSON object in which every path of
-//! `when` equals the scalar given. With `starts` it is any other line that begins with these words; its value is the rest, at the
-//! path `""`. With `exit` it is the end of the process: `zero` or `other`. Every rule that matches acts, in order, so a later one
+//! `when` equals the scalar given. With `starts` it is any line that begins with these words; its value is the rest, at the path
+//! `""`. With `exit` it is the end of the process: `zero` or `other`. Every rule that matches acts, in order, so a later one
 //! has the last word. With `each`, the rule acts once per member of that array for which `is` holds, and its paths start there.
 //!
 //! A path is member names joined by dots; digits index an array. Where a list of paths is asked, the first that holds something
@@ -28,7 +28,7 @@ pub struct Rule {
     /// Members of such a member that must be equal.
     #[serde(default)]
     pub is: BTreeMap<String, Value>,
-    /// A line that is not a JSON object and starts so.
+    /// A line that starts so, JSON or not.
     pub starts: Option<String>,
     /// The end of the process.
     pub exit: Option<ExitCode>,

@@ -78,8 +78,13 @@ impl<'a> Reader<'a> {
             What::Stderr(line) => self.piece(On::Stderr, line),
             What::TurnEnd(end) => {
                 // A last line without its line end is a line; one that was cut reads as no JSON.
-                let mut shown = self.joined(On::Stdout);
-                shown.extend(self.joined(On::Stderr));
+                let mut shown = Vec::new();
+                for on in [On::Stdout, On::Stderr] {
+                    let held = if on == On::Stdout { &self.stdout } else { &self.stderr };
+                    if held.skipping || !held.text.is_empty() {
+                        shown.extend(self.joined(on));
+                    }
+                }
                 let code = if end.code == Some(0) { ExitCode::Zero } else { ExitCode::Other };
                 for rule in self.rules.iter().filter(|r| r.exit == Some(code)) {
                     shown.extend(act(&mut self.outcome, rule, &Value::Null, &mut true));
@@ -118,14 +123,14 @@ impl<'a> Reader<'a> {
         let mut shown = Vec::new();
         let value = object(&held.text);
         for rule in self.rules.iter().filter(|r| r.on == on) {
-            match (&value, &rule.starts) {
-                (Some(value), None) => matched(&mut self.outcome, rule, value, &mut shown),
-                (None, Some(start)) if !held.text.is_empty() => {
-                    if let Some(rest) = held.text.strip_prefix(start) {
+            match (&rule.starts, &value) {
+                (Some(start), _) => {
+                    if let Some(rest) = held.text.strip_prefix(start.as_str()) {
                         shown.extend(act(&mut self.outcome, rule, &Value::from(rest), &mut true));
                     }
                 }
-                _ => {}
+                (None, Some(value)) => matched(&mut self.outcome, rule, value, &mut shown),
+                (None, None) => {}
             }
         }
         shown
@@ -182,7 +187,10 @@ fn act(outcome: &mut Outcome, rule: &Rule, value: &Value, first: &mut bool) -> V
     if let Some(text) = string(value, &rule.text) {
         shown.push(Trace::Text(text));
     }
-    if let Some(text) = string(value, &rule.answer) {
+    // An answer that grows line by line keeps its blank lines.
+    let raw = || rule.answer.iter().find_map(|p| rules::at(value, p)?.as_str().map(str::to_string));
+    let answer = if rule.append { raw() } else { string(value, &rule.answer) };
+    if let Some(text) = answer {
         if std::mem::take(first) && !rule.append {
             outcome.text.clear();
         }
@@ -228,7 +236,7 @@ fn count(outcome: &mut Outcome, rule: &Rule, value: &Value) {
         let dollars = cost.at.iter().find_map(|p| rules::at(value, p)?.as_f64());
         if let Some(dollars) = dollars.filter(|d| d.is_finite() && *d >= 0.0) {
             let before = if cost.mode == Mode::Sum { outcome.cost.unwrap_or(0.0) } else { 0.0 };
-            outcome.cost = Some(before + dollars).filter(|d| d.is_finite());
+            outcome.cost = Some((before + dollars).min(f64::MAX));
         }
         outcome.cumulative |= cost.mode == Mode::Cumulative;
     }
