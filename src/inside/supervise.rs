@@ -160,12 +160,17 @@ impl Supervisor {
     }
 }
 
-/// Kills what a turn left: as PID 1 every process of the box but us (kill(2), pid -1), else the agent's group.
+/// Kills what a turn left, and waits (bounded: a process may hang in the kernel) until it is reaped: as PID 1 every process of the
+/// box but us, else the agent's group.
 fn kill_rest(agent: u32) {
-    // An error says that nobody is left, or that we are not PID 1.
-    if std::process::id() == 1 {
-        let _ = proc::kill_all();
-    } else {
+    if std::process::id() != 1 {
+        // An error says that nobody is left.
         let _ = proc::signal(group(agent), SIGKILL);
+        return;
+    }
+    let until = Instant::now() + limits::TERM_TIME;
+    // It succeeds as long as there is anybody, be it a zombie.
+    while proc::kill_all().is_ok() && Instant::now() < until {
+        let _ = proc::reap(SLICE);
     }
 }
