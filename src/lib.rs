@@ -44,6 +44,8 @@ pub mod sys {
     #[forbid(unsafe_code)]
     pub mod file;
     #[forbid(unsafe_code)]
+    mod filter;
+    #[forbid(unsafe_code)]
     pub mod net;
     #[forbid(unsafe_code)]
     pub mod pipes;
@@ -54,7 +56,7 @@ pub mod sys {
     #[forbid(unsafe_code)]
     pub mod serve;
     #[forbid(unsafe_code)]
-    pub mod tree;
+    mod tree;
 }
 
 /// `resources/` and user files, given as bytes, to typed tables.

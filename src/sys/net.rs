@@ -50,7 +50,7 @@ impl Conn {
     pub fn new(fd: OwnedFd) -> Conn {
         let kind = match rustix::fs::fstat(&fd).map(|s| FileType::from_raw_mode(s.st_mode)) {
             Ok(FileType::Socket) => Kind::Socket,
-            Ok(FileType::Fifo) if set_nonblocking(&fd, true).is_ok() => Kind::Pipe,
+            Ok(FileType::Fifo) if rustix::io::ioctl_fionbio(&fd, true).is_ok() => Kind::Pipe,
             _ => Kind::Other,
         };
         Conn { fd, kind, timer: AtomicU64::new(0), more: AtomicBool::new(false) }
@@ -226,12 +226,6 @@ fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<b
             Err(e) => return Err(e.into()),
         }
     }
-}
-
-fn set_nonblocking(fd: &OwnedFd, on: bool) -> io::Result<()> {
-    let mut flags = rustix::fs::fcntl_getfl(fd)?;
-    flags.set(OFlags::NONBLOCK, on);
-    Ok(rustix::fs::fcntl_setfl(fd, flags)?)
 }
 
 impl AsFd for Conn {

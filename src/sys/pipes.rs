@@ -3,7 +3,6 @@
 
 use crate::sys::exec::Child;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -33,8 +32,9 @@ impl Pipes {
         let pipes = Pipes { input: child.stdin(), output: child.stdout(), errors: child.stderr() };
         for fd in [&pipes.input, &pipes.output, &pipes.errors] {
             let fd = fd.as_ref().ok_or_else(|| io::Error::other("the child has no pipe"))?;
-            // The flag belongs to our end only: the child's end of a pipe is another open file.
-            rustix::fs::fcntl_setfl(fd, rustix::fs::fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+            // The flag belongs to our end only: the child's end of a pipe is another open file. Not by fcntl(F_SETFL): the relay's
+            // filter refuses that (`confine`).
+            rustix::io::ioctl_fionbio(fd, true)?;
         }
         for fd in [&pipes.input, &pipes.output].into_iter().flatten() {
             let _ = rustix::pipe::fcntl_setpipe_size(fd, size);
