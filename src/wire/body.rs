@@ -61,10 +61,12 @@ impl Body {
         let mut used = 0usize;
         loop {
             let rest = buf.get(used..).unwrap_or_default();
+            if let At::Refused(bad) = self.at {
+                return Err(bad);
+            }
             let Some(byte) = rest.first() else { return Ok((used, b"")) };
             let left = match self.at {
                 At::Done => return Ok((used, b"")),
-                At::Refused(bad) => return Err(bad),
                 At::Length(left) | At::Data(left) => left,
                 At::UntilClose => u64::MAX,
                 _ => {

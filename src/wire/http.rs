@@ -263,11 +263,9 @@ fn pending(buf: &[u8], start: usize) -> bool {
 /// The line at `at` without its CRLF, and where the next begins; `None` until it is whole. `long` is what a line over `most`
 /// bytes is called; one that would pass the end of the largest head is refused the same way.
 fn line(buf: &[u8], at: usize, most: usize, long: Bad) -> Result<Option<(&[u8], usize)>, Bad> {
-    let room = limits::HEAD_BYTES.saturating_sub(at);
-    let (most, long) = match room.checked_sub(2) {
-        Some(left) if left >= most => (most, long),
-        left => (left.unwrap_or(0), Bad::TooLong("the head is over the limit")),
-    };
+    let over = Bad::TooLong("the head is over the limit");
+    let left = limits::HEAD_BYTES.checked_sub(at).and_then(|room| room.checked_sub(2)).ok_or(over)?;
+    let (most, long) = if left < most { (left, over) } else { (most, long) };
     let window = buf.get(at..).unwrap_or_default();
     let window = window.get(..most.saturating_add(2)).unwrap_or(window);
     // The standard library's only search for a byte that is not a loop over bytes; a slice never fails to read.
