@@ -239,10 +239,7 @@ fn mini_lines() {
     for result in
         [r#"{"type":"result","ok":true,"ending":"cut"}"#, r#"{"type":"result","ok":false,"ending":"done"}"#]
     {
-        bad(
-            &run(result),
-            &serde_json::from_str::<Value>(result).unwrap()["ending"].as_str().unwrap().to_string(),
-        );
+        bad(&run(result), serde_json::from_str::<Value>(result).unwrap()["ending"].as_str().unwrap());
     }
 }
 
@@ -332,6 +329,11 @@ fn trap_30_long_lines() {
     let trace = reader.push(&more("\"}", false));
     assert!(matches!(&trace[..], [Trace::Warning(w)] if w.contains("skipped")), "{}", trace.len());
     assert_eq!(reader.push(&out(r#"{"type":"text","text":"next"}"#)), [Trace::Text("next".into())]);
+    // A line that would become a tree of hundreds of megabytes is not read; brackets inside a string are no tree.
+    let wide = format!("{{\"type\":\"text\",\"text\":\"x\",\"pad\":[{}0]}}", "0,".repeat(250_000));
+    assert!(reader.push(&out(&wide)).is_empty());
+    let code = format!("{{\"type\":\"text\",\"text\":\"{}\\\"\"}}", "{[,".repeat(250_000));
+    assert_eq!(reader.push(&out(&code)).len(), 1);
     // A last line without its end is read when the turn ends, unless it was cut in the middle.
     reader.push(&more(r#"{"type":"result","ok":true,"ending":"done","text":"t"}"#, true));
     reader.push(&end(0));

@@ -242,6 +242,8 @@ fn a_cut_stream_is_asked_again_once_and_never_acted_on() {
         cuts.push(json!({"framing": framing, "cut": 700}));
     }
     cuts.push(json!({"cut": 0}));
+    // All events came, but the body has no end.
+    cuts.push(json!({"cut_events": 99}));
     cuts.push(json!({"raw": "HTTP/1.1 200 OK\r\ncontent-type: text/event-str"}));
     // The framing is whole but the protocol's own end is missing.
     cuts.push(

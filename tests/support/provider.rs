@@ -25,7 +25,7 @@
 //!   "gzip": true        content-encoding gzip, flushed per event
 //!   "framing": "chunked|length|close"   default: chunked where streamed, else length
 //!   "cut": 120          close after so many body bytes (in the middle of a chunk where it falls so)
-//!   "cut_events": 2     close after so many events, between two chunks, without the last chunk
+//!   "cut_events": 2     close after so many events, between two chunks, without the last chunk; 99: after all of them
 //!   "first_ms": 0, "delay_ms": 0        wait before the head, and before each event after the first
 //!   "hang": true        the head, then nothing for ten minutes
 //! ```
@@ -496,6 +496,9 @@ fn body(mut stream: &TcpStream, pieces: &[Vec<u8>], chunked: bool, reply: &Reply
             out.extend_from_slice(b"\r\n");
         }
         stream.write_all(&out)?;
+    }
+    if reply.cut_events.is_some() {
+        return Ok(false);
     }
     if chunked {
         stream.write_all(b"0\r\n\r\n")?;
