@@ -457,3 +457,70 @@ fn fuzz_edited_bodies_read_the_same() {
     println!("edited {edited_bodies}");
     assert!(edited_bodies > rounds() / 20, "too few bodies were edited: {edited_bodies}");
 }
+
+/// A Messages body of about 111 KB: tool schemas, long texts with escapes, some of it not ASCII.
+fn large_body() -> Vec<u8> {
+    let line =
+        r#"    let café = \"value\"; // checks the index before the loop\n\tif (a < b) { return c[i]; }\n"#;
+    let message = |i: usize| {
+        format!(
+            r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{i}","content":"{}"}}]}}"#,
+            line.repeat(22)
+        )
+    };
+    let tool = |i: usize| {
+        let property = |p: usize| {
+            format!(
+                r#""property_{p}":{{"type":"string","description":"What property {p} does, in a sentence or two.","enum":["a","b","c"]}}"#
+            )
+        };
+        let properties: Vec<String> = (0..8).map(property).collect();
+        format!(
+            r#"{{"name":"tool_{i}","description":"{}","input_schema":{{"type":"object","properties":{{{}}},"required":["property_0"],"additionalProperties":false}}}}"#,
+            "Does one thing and says so. ".repeat(10),
+            properties.join(",")
+        )
+    };
+    let messages: Vec<String> = (0..38).map(message).collect();
+    let tools: Vec<String> = (0..25).map(tool).collect();
+    format!(
+        r#"{{"model":"allowed-model","max_tokens":64000,"stream":true,"tools":[{}],"messages":[{}]}}"#,
+        tools.join(","),
+        messages.join(",")
+    )
+    .into_bytes()
+}
+
+/// Prints times; asserts none. `cargo test --release --test json -- --ignored --nocapture speed`
+#[test]
+#[ignore = "measures"]
+fn speed() {
+    let body = large_body();
+    let grants =
+        Grants { sealed: false, allow_models: vec!["allowed-model".to_string()], max_tokens_cap: Some(1000) };
+    let best = |work: &dyn Fn() -> usize| {
+        let mut best = std::time::Duration::MAX;
+        for _ in 0..400 {
+            let start = std::time::Instant::now();
+            assert!(std::hint::black_box(work()) > 0);
+            best = best.min(start.elapsed());
+        }
+        best
+    };
+    let scanned = best(&|| scan(&body).unwrap().len());
+    let judged = best(&|| {
+        let judged = policy::body(Protocol::Messages, &body, &grants, true).unwrap();
+        policy::parts(&body, &judged.edits).len()
+    });
+    let value = best(&|| {
+        let mut value: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        value["max_tokens"] = 1000.into();
+        serde_json::to_vec(&value).unwrap().len()
+    });
+    let utf8 = best(&|| std::str::from_utf8(&body).unwrap().len());
+    println!(
+        "{} bytes: scan {scanned:?}, judge and splice {judged:?}, Value parse and to_vec {value:?}, from_utf8 {utf8:?}",
+        body.len()
+    );
+    println!("ratio {:.1}", value.as_secs_f64() / judged.as_secs_f64());
+}
