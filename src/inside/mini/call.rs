@@ -126,7 +126,7 @@ pub fn ask(
 }
 
 fn once(target: &Target, speaks: Speaks, body: &str) -> Result<Reply, Tried> {
-    #[expect(clippy::disallowed_methods, reason = "NET-60 mini to the forwarder on 127.0.0.1")]
+    #[expect(clippy::disallowed_methods, reason = "NET-70 mini to the forwarder on 127.0.0.1")]
     let conn = net::connect_tcp(target.address, CONNECT_TIME);
     let conn = conn.map_err(|e| Tried::Later(None, format!("cannot reach {}: {e}", target.address)))?;
     let head =

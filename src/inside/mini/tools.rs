@@ -120,12 +120,12 @@ impl Tool {
 fn content(path: &str) -> Result<String, String> {
     let on = |e: io::Error| format!("cannot read {path}: {e}");
     let path_ = Path::new(path);
-    #[expect(clippy::disallowed_methods, reason = "FILE-60 mini's tools: what kind of file it is")]
+    #[expect(clippy::disallowed_methods, reason = "FILE-70 mini's tools: what kind of file it is")]
     let facts = file::facts(path_).map_err(on)?;
     if facts.mode & TYPE_BITS != REGULAR {
         return Err(format!("cannot read {path}: it is not a regular file"));
     }
-    #[expect(clippy::disallowed_methods, reason = "FILE-61 mini's tools: read and edit")]
+    #[expect(clippy::disallowed_methods, reason = "FILE-71 mini's tools: read and edit")]
     let bytes = file::read_named(path_, MINI_FILE_BYTES).map_err(on)?;
     String::from_utf8(bytes).map_err(|_| format!("cannot read {path}: it is not text; look at it with bash"))
 }
@@ -138,20 +138,20 @@ fn store(path: &str, text: &str) -> Result<(), String> {
     }
     #[expect(
         clippy::disallowed_methods,
-        reason = "FILE-62 mini's tools: permissions of the file that is replaced"
+        reason = "FILE-72 mini's tools: permissions of the file that is replaced"
     )]
     let mode = match file::facts(Path::new(path)) {
         Ok(facts) if facts.mode & TYPE_BITS == REGULAR => Some(facts.mode & 0o777),
         Ok(_) => return Err(format!("cannot write {path}: it is not a regular file")),
         Err(_) => None,
     };
-    #[expect(clippy::disallowed_methods, reason = "FILE-63 mini's tools: where a link leads")]
+    #[expect(clippy::disallowed_methods, reason = "FILE-73 mini's tools: where a link leads")]
     let path_ =
         if mode.is_some() { file::real_path(Path::new(path)).map_err(on)? } else { PathBuf::from(path) };
     let name =
         path_.file_name().and_then(|n| n.to_str()).ok_or(format!("cannot write {path}: no file name"))?;
     let parent = path_.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    #[expect(clippy::disallowed_methods, reason = "FILE-64 mini's tools: write and edit")]
+    #[expect(clippy::disallowed_methods, reason = "FILE-74 mini's tools: write and edit")]
     let dir = Dir::make_all(parent, 0o755).map_err(on)?;
     dir.replace(name, text.as_bytes(), mode.unwrap_or(0o644)).map_err(on)
 }
@@ -161,7 +161,7 @@ fn bash(command: &str, time: Duration) -> io::Result<Result<String, String>> {
     let (out, input) = net::pipe()?;
     let ours = env::read();
     let home = ours.home.unwrap_or_else(|| PathBuf::from("/tmp"));
-    #[expect(clippy::disallowed_methods, reason = "EXEC-60 mini's bash tool: /bin/sh -c")]
+    #[expect(clippy::disallowed_methods, reason = "EXEC-70 mini's bash tool: /bin/sh -c")]
     let mut child = exec::start(Order {
         program: PathBuf::from("/bin/sh"),
         args: vec!["-c".into(), command.into()],
