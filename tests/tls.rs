@@ -461,12 +461,14 @@ fn must_08_a_peer_that_stops_reading_is_a_timeout() {
 
 #[test]
 fn must_09_input_stays_open_until_the_answer() {
-    let server = Server::start("clean", "good", "1.3");
+    let mut server = Server::start("late", "good", "1.3");
     let args = argv(&upstream("api.test"), server.address).unwrap();
+    assert_eq!(pour(&args, REQUEST, true), b"");
+    server.event();
     assert_eq!(
-        pour(&args, REQUEST, true),
-        b"",
-        "closing early no longer loses the answer: has s_client changed?"
+        server.event(),
+        ["hasty"],
+        "an early end no longer ends the connection: has s_client changed?"
     );
     let mut session = connect(&server);
     assert!(session.send(&[REQUEST], LONG).unwrap());
@@ -535,7 +537,7 @@ fn must_12_stalled_handshake() {
     else {
         panic!("no handshake took place");
     };
-    assert_eq!((e.kind(), e.to_string().as_str()), (ErrorKind::TimedOut, "no answer within 0.4 s"));
+    assert_eq!((e.kind(), e.to_string().as_str()), (ErrorKind::TimedOut, "no answer within 2 s"));
     // The server sees the connection end: the child is dead. It saw a ClientHello and no key.
     assert!(!server.closed().2);
 }

@@ -7,6 +7,7 @@ Says what happened on standard output, one line each, so that a test waits for a
   open VERSION ALPN SNI        a handshake was completed
   closed COUNT SHA256 KEYSEEN  the connection ended after COUNT application bytes; KEYSEEN is 1 where they held "SECRET"
 Modes: echo, clean, cut, reset (one answer after a blank line, then that end), close (echo, but close_notify after the first bytes),
+late (as clean, unless the peer ends within two seconds after the blank line: then it says "hasty"),
 early (answers after the first bytes, reads nothing more), plain (no TLS at all), stall (accepts, stays silent)."""
 import hashlib, os, socket, ssl, struct, sys, threading, time
 
@@ -67,12 +68,20 @@ def talk(s, raw, seen):
         elif mode == "early":
             s.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
             time.sleep(3600)
-        elif mode in ("clean", "cut", "reset"):
+        elif mode in ("clean", "cut", "reset", "late"):
             head += data
             if b"\r\n\r\n" not in head:
                 continue
+            if mode == "late":
+                s.settimeout(2)
+                try:
+                    s.recv(1)
+                    say("hasty")
+                    return
+                except TimeoutError:
+                    s.settimeout(None)
             s.sendall(b"HTTP/1.1 200 OK\r\n\r\npart of a body")
-            if mode == "clean":
+            if mode in ("clean", "late"):
                 s.unwrap()
             if mode == "reset":
                 time.sleep(0.2)  # A reset overtakes what the peer has not read yet.
