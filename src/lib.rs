@@ -28,6 +28,7 @@ pub mod wire {
     mod framing;
     pub mod http;
     pub mod json;
+    pub mod json_text;
     pub mod sse;
     pub mod text;
     pub mod toml;
@@ -93,6 +94,7 @@ pub mod relay {
     pub mod leak;
     pub mod log;
     pub mod policy;
+    pub mod policy_read;
     pub mod pool;
     pub mod preflight;
     pub mod receive;

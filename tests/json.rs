@@ -7,7 +7,8 @@ use sanduk::catalog::providers::Protocol;
 use sanduk::limits::JSON_DEPTH;
 use sanduk::relay::policy;
 use sanduk::relay::start::Grants;
-use sanduk::wire::json::{self, Bad, Kind, Scanner, Step};
+use sanduk::wire::json::{Bad, Kind, Scanner, Step};
+use sanduk::wire::json_text;
 
 /// All tokens, or the first fault.
 fn scan(text: &[u8]) -> Result<Vec<(Kind, usize)>, Bad> {
@@ -211,7 +212,7 @@ fn paths_and_whole_spans() {
     let (mut types, mut model) = (Vec::new(), None);
     while let Some(token) = scanner.advance().unwrap() {
         if token.kind == Kind::String {
-            let value = json::text(json::inside(text, &token.span)).into_owned();
+            let value = json_text::text(json_text::inside(text, &token.span)).into_owned();
             if scanner.at_path(&token, &[Step::Member("tools"), Step::Each, Step::Member("type")]) {
                 types.push(value);
             } else if scanner.at_path(&token, &[Step::Member("model")]) {
@@ -244,12 +245,12 @@ fn decoding() {
         (r"\ud800\n", b"\xed\xa0\x80\n"),
     ];
     for (inside, want) in cases {
-        assert_eq!(&*json::decoded(inside.as_bytes()), want, "{inside}");
+        assert_eq!(&*json_text::decoded(inside.as_bytes()), want, "{inside}");
     }
-    assert_eq!(json::text(br"a\ud800b").replace('\u{fffd}', "?"), "a???b");
+    assert_eq!(json_text::text(br"a\ud800b").replace('\u{fffd}', "?"), "a???b");
     // Total on anything.
     for junk in [&b"\\"[..], b"\\u", b"\\u12", b"\\ud800\\u", b"\\ud800\\", b"\\\xff"] {
-        let _ = json::decoded(junk);
+        let _ = json_text::decoded(junk);
     }
 }
 

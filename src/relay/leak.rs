@@ -3,7 +3,8 @@
 
 use crate::relay::refuse::Refusal;
 use crate::secret::Secret;
-use crate::wire::json::{self, Kind, Scanner};
+use crate::wire::json::{Kind, Scanner};
+use crate::wire::json_text;
 
 /// Horspool's search for one secret: skips up to its whole length at a time, so that a body costs less than its copy.
 pub struct Tripwire {
@@ -65,7 +66,7 @@ impl Tripwire {
         };
         while let Ok(Some(token)) = scanner.advance() {
             if matches!(token.kind, Kind::Name | Kind::String)
-                && self.hit(key, &json::decoded(json::inside(bytes, &token.span)))
+                && self.hit(key, &json_text::decoded(json_text::inside(bytes, &token.span)))
             {
                 return true;
             }

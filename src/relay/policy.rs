@@ -1,9 +1,13 @@
 //! The verdict on a request. Pure: head and body in, verdict out; tested by tables. Every edit is a span: all other bytes go
-//! upstream as they came. What is judged is the table `JUDGED`; nothing is ever re-serialised.
+//! upstream as they came. What is judged is the table of `policy_read.rs`;
+//! nothing is ever re-serialised.
 
 use crate::catalog::providers::Protocol;
+use crate::relay::policy_read::{Found, Read, Rule, last_name, path_text, read};
 use crate::relay::start::Grants;
-use crate::wire::json::{self, Kind, Scanner, Step, Token};
+use crate::wire::json::Kind;
+use crate::wire::json::Step::{Each, Member};
+use crate::wire::json_text;
 use std::ops::Range;
 
 /// Why a request is refused: a status, the error kind in the protocol's own words, one clause for the agent.
@@ -41,92 +45,17 @@ pub struct Judged {
 #[derive(Debug, PartialEq, Eq)]
 struct Seal;
 
-/// What a judged place means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Rule {
-    /// The model of the call.
-    Model,
-    /// Another model that the call may run: must be allowed too.
-    MoreModel,
-    /// A list of further models: its elements are judged, anything else than a list is refused.
-    ModelList,
-    /// Lets the server choose a model.
-    Router,
-    /// Bounds the output.
-    Cap,
-    /// Bounds a part of the output; must stay below the cap.
-    Budget,
-    /// Multiplies the output.
-    Copies,
-    /// Whether the answer is a stream.
-    Stream,
-    /// The object that holds `IncludeUsage`.
-    StreamOptions,
-    /// Whether a Chat stream ends with its usage.
-    IncludeUsage,
-    /// Only there so that its members can be judged.
-    Parent,
-}
-
-use Step::{Each, Member};
-
-/// Every place of a body that is judged, for all protocols alike: a field that one protocol does not know may still be obeyed
-/// by a gateway behind it. Names that differ from one of these only by case are refused (`twin`).
-const JUDGED: &[(&[Step<'static>], Rule)] = &[
-    (&[Member("model")], Rule::Model),
-    (&[Member("max_tokens")], Rule::Cap),
-    (&[Member("max_completion_tokens")], Rule::Cap),
-    (&[Member("max_output_tokens")], Rule::Cap),
-    (&[Member("max_tokens_to_sample")], Rule::Cap),
-    (&[Member("n_predict")], Rule::Cap),
-    (&[Member("thinking")], Rule::Parent),
-    (&[Member("thinking"), Member("budget_tokens")], Rule::Budget),
-    (&[Member("n")], Rule::Copies),
-    (&[Member("best_of")], Rule::Copies),
-    (&[Member("n_cmpl")], Rule::Copies),
-    (&[Member("stream")], Rule::Stream),
-    (&[Member("stream_options")], Rule::StreamOptions),
-    (&[Member("stream_options"), Member("include_usage")], Rule::IncludeUsage),
-    (&[Member("models")], Rule::ModelList),
-    (&[Member("models"), Each], Rule::MoreModel),
-    (&[Member("fallbacks")], Rule::ModelList),
-    (&[Member("fallbacks"), Each], Rule::MoreModel),
-    (&[Member("fallbacks"), Each, Member("model")], Rule::MoreModel),
-    (&[Member("fallbacks"), Each, Member("max_tokens")], Rule::Cap),
-    (&[Member("fallbacks"), Each, Member("thinking")], Rule::Parent),
-    (&[Member("fallbacks"), Each, Member("thinking"), Member("budget_tokens")], Rule::Budget),
-    (&[Member("tools")], Rule::Parent),
-    (&[Member("tools"), Each, Member("model")], Rule::MoreModel),
-    (&[Member("tools"), Each, Member("max_tokens")], Rule::Cap),
-    (&[Member("route")], Rule::Router),
-    (&[Member("preset")], Rule::Router),
-    (&[Member("plugins")], Rule::Router),
-    (&[Member("model_list")], Rule::Router),
-    (&[Member("user_config")], Rule::Router),
-    (&[Member("context_window_fallbacks")], Rule::Router),
-    (&[Member("content_policy_fallbacks")], Rule::Router),
-    (&[Member("lora_path")], Rule::Router),
-];
-
 /// The flag that widens the model list.
 const MODEL_FLAG: &str = "--allow-model";
 /// The flag that sets the cap.
 const CAP_FLAG: &str = "--max-tokens-cap";
-
-/// A judged place that the body has.
-struct Found {
-    path: &'static [Step<'static>],
-    rule: Rule,
-    kind: Kind,
-    span: Range<usize>,
-}
 
 /// Judges a body for a route. `include_usage`: the provider wants `stream_options.include_usage` for Chat.
 pub fn body(protocol: Protocol, bytes: &[u8], grants: &Grants, include_usage: bool) -> Result<Judged, Deny> {
     if protocol == Protocol::Plain {
         return Err(malformed("this path takes no body".to_string(), ""));
     }
-    let read = read(bytes)?;
+    let read = read(bytes).map_err(|why| malformed(why, ""))?;
     let mut judge = Judge { protocol, bytes, grants, read: &read, edits: Vec::new(), clamped: Vec::new() };
     let model = judge.models()?;
     let streamed = judge.stream()?;
@@ -163,73 +92,6 @@ pub fn parts<'a>(body: &'a [u8], edits: &'a [Edit]) -> Vec<&'a [u8]> {
     parts.push(body.get(from..).unwrap_or_default());
     parts.retain(|part| !part.is_empty());
     parts
-}
-
-/// What one pass over the body found.
-struct Read {
-    found: Vec<Found>,
-    /// Just behind the opening brace.
-    inside: usize,
-    /// The object has no member.
-    empty: bool,
-}
-
-/// One pass: is it JSON, is it an object, and what judged places does it have.
-fn read(bytes: &[u8]) -> Result<Read, Deny> {
-    let bad =
-        |e: json::Bad| malformed(format!("the body is not acceptable JSON: {} at byte {}", e.why, e.at), "");
-    let mut scanner = Scanner::new(bytes).map_err(bad)?;
-    let inside = match scanner.advance().map_err(bad)? {
-        Some(Token { kind: Kind::Object, span, .. }) => span.end,
-        _ => return Err(malformed("the body must be a JSON object".to_string(), "")),
-    };
-    let mut read = Read { found: Vec::new(), inside, empty: true };
-    let mut watched = false;
-    while let Some(token) = scanner.advance().map_err(bad)? {
-        if token.kind == Kind::Name {
-            read.empty = false;
-            if token.depth == 1 || watched {
-                let name = scanner.member_of(token.depth.saturating_sub(1)).unwrap_or_default();
-                let judged = JUDGED.iter().filter(|(path, _)| scanner.beside(&token, path));
-                let same = judged.clone().any(|(path, _)| last_name(path) == Some(name));
-                if !same && judged.clone().any(|(path, _)| last_name(path).is_some_and(|own| twin(own, name)))
-                {
-                    let why = format!(
-                        "the member name {} differs only by case from one that is judged",
-                        json::text(name)
-                    );
-                    return Err(malformed(why, ""));
-                }
-                if token.depth == 1 {
-                    watched = same;
-                }
-            }
-        } else if watched && !matches!(token.kind, Kind::ObjectEnd | Kind::ArrayEnd) {
-            let place = JUDGED.iter().find(|(path, _)| scanner.at_path(&token, path));
-            if let Some(&(path, rule)) = place {
-                read.found.push(Found { path, rule, kind: token.kind, span: token.span });
-            }
-        }
-    }
-    Ok(read)
-}
-
-fn last_name(path: &[Step<'static>]) -> Option<&'static [u8]> {
-    match path.last() {
-        Some(Member(name)) => Some(name.as_bytes()),
-        _ => None,
-    }
-}
-
-/// Equal to a reader that folds case as Go's encoding/json does: ASCII, and the two letters outside it that fold into it.
-fn twin(own: &[u8], name: &[u8]) -> bool {
-    let Ok(name) = std::str::from_utf8(name) else { return false };
-    let folded = name.chars().map(|c| match c {
-        '\u{17F}' => 's',
-        '\u{212A}' => 'k',
-        _ => c.to_ascii_lowercase(),
-    });
-    folded.eq(own.iter().map(|&b| char::from(b)))
 }
 
 struct Judge<'a> {
@@ -273,19 +135,19 @@ impl<'a> Judge<'a> {
                 return Err(forbidden(format!("{} may choose another model", path_text(found.path))));
             }
         }
-        Ok(model.map(|f| json::text(json::inside(self.bytes, &f.span)).into_owned()))
+        Ok(model.map(|f| json_text::text(json_text::inside(self.bytes, &f.span)).into_owned()))
     }
 
     fn allowed(&self, found: &Found) -> Result<(), Deny> {
-        let inside = json::inside(self.bytes, &found.span);
-        let name = json::decoded(inside);
+        let inside = json_text::inside(self.bytes, &found.span);
+        let name = json_text::decoded(inside);
         if found.kind == Kind::String && self.grants.allow_models.iter().any(|m| m.as_bytes() == &*name) {
             return Ok(());
         }
         let why = if found.kind == Kind::String {
             format!(
                 "the model {} is not allowed here",
-                json::text(inside).chars().take(200).collect::<String>()
+                json_text::text(inside).chars().take(200).collect::<String>()
             )
         } else {
             format!("{} must name a model", path_text(found.path))
@@ -413,21 +275,4 @@ fn forbidden(why: String) -> Deny {
 /// 400; all three protocols have the same word for it.
 fn malformed(why: String, remedy: &'static str) -> Deny {
     Deny { status: 400, kind: "invalid_request_error", why, remedy }
-}
-
-/// `fallbacks[].model`.
-fn path_text(path: &[Step<'static>]) -> String {
-    let mut text = String::new();
-    for step in path {
-        match step {
-            Member(name) => {
-                if !text.is_empty() {
-                    text.push('.');
-                }
-                text.push_str(name);
-            }
-            Each => text.push_str("[]"),
-        }
-    }
-    text
 }

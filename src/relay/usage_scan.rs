@@ -3,7 +3,7 @@
 //! control characters). Never fails. Called by `relay/usage.rs`; what a policy depends on is read by `wire/json.rs` instead.
 
 use crate::limits::{USAGE_DEPTH, USAGE_FACTS, USAGE_TEXT_BYTES};
-use crate::wire::json;
+use crate::wire::json_text;
 
 /// The places that are kept. `*`: any element of an array; `**` at the end: the member and all below it.
 const KEPT: &[&[&str]] = &[
@@ -189,7 +189,7 @@ impl Scan {
 
     /// Walks to the end of the string or of the bytes; gives what is behind.
     fn in_text<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let (run, rest) = bytes.split_at_checked(json::plain(bytes)).unwrap_or((bytes, &[]));
+        let (run, rest) = bytes.split_at_checked(json_text::plain(bytes)).unwrap_or((bytes, &[]));
         self.hold(run);
         let Some((&byte, tail)) = rest.split_first() else { return rest };
         match byte {
@@ -264,12 +264,12 @@ impl Scan {
         }
         let naming = self.frames.last().is_some_and(|f| f.object && !f.colon);
         if naming {
-            let name = json::text(&self.text).into_owned();
+            let name = json_text::text(&self.text).into_owned();
             if let Some(frame) = self.frames.last_mut() {
                 frame.name = Some(if self.long { String::new() } else { name });
             }
         } else if self.next().keep && !self.long {
-            let text = json::text(&self.text).into_owned();
+            let text = json_text::text(&self.text).into_owned();
             self.keep(Value::Text(text));
         }
     }

@@ -4,7 +4,7 @@
 //! `relay/policy.rs`, which edits by span.
 
 use crate::limits::{JSON_DEPTH, JSON_NAMES};
-use std::borrow::Cow;
+use crate::wire::json_text::{decode_into, inside, plain};
 use std::ops::Range;
 
 /// What a token is. `Name` is a member name; `String` only a value.
@@ -409,107 +409,6 @@ impl<'a> Scanner<'a> {
     fn bad<T>(&self, why: &'static str) -> Result<T, Bad> {
         Err(Bad { at: self.at, why })
     }
-}
-
-/// A string or name token without its quotes, still escaped.
-pub fn inside<'a>(text: &'a [u8], span: &Range<usize>) -> &'a [u8] {
-    text.get(span.start.saturating_add(1)..span.end.saturating_sub(1)).unwrap_or_default()
-}
-
-/// The decoded bytes of a valid string token's inside, for comparing. A lone surrogate escape becomes the three bytes that
-/// generalised UTF-8 (WTF-8) has for it; no UTF-8 text holds those, so strings that differ stay different.
-pub fn decoded(inside: &[u8]) -> Cow<'_, [u8]> {
-    if !inside.contains(&b'\\') {
-        return Cow::Borrowed(inside);
-    }
-    let mut out = Vec::with_capacity(inside.len());
-    decode_into(inside, &mut out);
-    Cow::Owned(out)
-}
-
-/// The same for showing: lone surrogates become U+FFFD.
-pub fn text(inside: &[u8]) -> Cow<'_, str> {
-    match decoded(inside) {
-        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
-        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
-    }
-}
-
-/// Decodes escapes; total, so it may be given anything.
-fn decode_into(mut rest: &[u8], out: &mut Vec<u8>) {
-    while let Some(cut) = rest.iter().position(|&b| b == b'\\') {
-        let (before, from) = rest.split_at(cut);
-        out.extend_from_slice(before);
-        let (unit, used) = escape_at(from);
-        let (mut code, mut taken) = (unit, used);
-        if (0xD800..0xDC00).contains(&unit) {
-            let behind = from.get(used..).unwrap_or_default();
-            if behind.starts_with(b"\\u") {
-                let (low, more) = escape_at(behind);
-                if (0xDC00..0xE000).contains(&low) {
-                    let high = unit.wrapping_sub(0xD800).wrapping_shl(10);
-                    code = high.wrapping_add(low.wrapping_sub(0xDC00)).wrapping_add(0x1_0000);
-                    taken = used.saturating_add(more);
-                }
-            }
-        }
-        push_code(code, out);
-        rest = from.get(taken..).unwrap_or_default();
-    }
-    out.extend_from_slice(rest);
-}
-
-/// The code unit of the escape that `from` begins with, and its length.
-fn escape_at(from: &[u8]) -> (u32, usize) {
-    let simple = |c: u8| (u32::from(c), 2);
-    match from.get(1) {
-        Some(b'b') => simple(8),
-        Some(b'f') => simple(12),
-        Some(b'n') => simple(b'\n'),
-        Some(b'r') => simple(b'\r'),
-        Some(b't') => simple(b'\t'),
-        Some(b'u') => {
-            let digits = from.get(2..6).and_then(|d| std::str::from_utf8(d).ok());
-            match digits.and_then(|d| u32::from_str_radix(d, 16).ok()) {
-                Some(unit) => (unit, 6),
-                None => (0xFFFD, 2),
-            }
-        }
-        Some(&c) => simple(c),
-        None => (0xFFFD, 1),
-    }
-}
-
-fn push_code(code: u32, out: &mut Vec<u8>) {
-    if let Some(c) = char::from_u32(code) {
-        out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-        return;
-    }
-    // A lone surrogate, D800 to DFFF: 1110_1101 10_xxxxxx 10_xxxxxx.
-    let six = |shift: u32| u8::try_from((code >> shift) & 0x3F).unwrap_or(0) | 0x80;
-    out.extend_from_slice(&[0xED, six(6), six(0)]);
-}
-
-/// How many bytes from the start are neither a quote, nor a backslash, nor below 0x20. Eight at a time.
-pub fn plain(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let zero_byte = |word: u64| word.wrapping_sub(ONES) & !word;
-    let (words, _) = bytes.as_chunks::<8>();
-    let mut at: usize = 0;
-    for word in words {
-        let word = u64::from_le_bytes(*word);
-        let quote = zero_byte(word ^ ONES.wrapping_mul(0x22));
-        let slash = zero_byte(word ^ ONES.wrapping_mul(0x5C));
-        let control = word.wrapping_sub(ONES.wrapping_mul(0x20)) & !word;
-        if (quote | slash | control) & HIGH != 0 {
-            break;
-        }
-        at = at.wrapping_add(8);
-    }
-    let rest = bytes.get(at..).unwrap_or_default();
-    let more = rest.iter().take_while(|b| !matches!(b, b'"' | b'\\' | 0..=0x1F)).count();
-    at.saturating_add(more)
 }
 
 /// FNV-1a. Only speeds up the comparison of names; equal hashes are compared in full.

@@ -1,0 +1,176 @@
+//! What in a request body is judged: one table of places, and one pass over the body that finds them. Pure; refuses what is no
+//! JSON object and names that a careless reader would take for a judged one. Called by `relay/policy.rs`.
+
+use crate::wire::json::Step::{Each, Member};
+use crate::wire::json::{Bad, Kind, Scanner, Step, Token};
+use std::ops::Range;
+
+/// What a judged place means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The model of the call.
+    Model,
+    /// Another model that the call may run: must be allowed too.
+    MoreModel,
+    /// A list of further models: its elements are judged, anything else than a list is refused.
+    ModelList,
+    /// Lets the server choose a model.
+    Router,
+    /// Bounds the output.
+    Cap,
+    /// Bounds a part of the output; must stay below the cap.
+    Budget,
+    /// Multiplies the output.
+    Copies,
+    /// Whether the answer is a stream.
+    Stream,
+    /// The object that holds `IncludeUsage`.
+    StreamOptions,
+    /// Whether a Chat stream ends with its usage.
+    IncludeUsage,
+    /// Only there so that its members can be judged.
+    Parent,
+}
+
+/// Every place of a body that is judged, for all protocols alike: a field that one protocol does not know may still be obeyed
+/// by a gateway behind it. Names that differ from one of these only by case are refused (`twin`).
+const JUDGED: &[(&[Step<'static>], Rule)] = &[
+    (&[Member("model")], Rule::Model),
+    (&[Member("max_tokens")], Rule::Cap),
+    (&[Member("max_completion_tokens")], Rule::Cap),
+    (&[Member("max_output_tokens")], Rule::Cap),
+    (&[Member("max_tokens_to_sample")], Rule::Cap),
+    (&[Member("n_predict")], Rule::Cap),
+    (&[Member("thinking")], Rule::Parent),
+    (&[Member("thinking"), Member("budget_tokens")], Rule::Budget),
+    (&[Member("n")], Rule::Copies),
+    (&[Member("best_of")], Rule::Copies),
+    (&[Member("n_cmpl")], Rule::Copies),
+    (&[Member("stream")], Rule::Stream),
+    (&[Member("stream_options")], Rule::StreamOptions),
+    (&[Member("stream_options"), Member("include_usage")], Rule::IncludeUsage),
+    (&[Member("models")], Rule::ModelList),
+    (&[Member("models"), Each], Rule::MoreModel),
+    (&[Member("fallbacks")], Rule::ModelList),
+    (&[Member("fallbacks"), Each], Rule::MoreModel),
+    (&[Member("fallbacks"), Each, Member("model")], Rule::MoreModel),
+    (&[Member("fallbacks"), Each, Member("max_tokens")], Rule::Cap),
+    (&[Member("fallbacks"), Each, Member("thinking")], Rule::Parent),
+    (&[Member("fallbacks"), Each, Member("thinking"), Member("budget_tokens")], Rule::Budget),
+    (&[Member("tools")], Rule::Parent),
+    (&[Member("tools"), Each, Member("model")], Rule::MoreModel),
+    (&[Member("tools"), Each, Member("max_tokens")], Rule::Cap),
+    (&[Member("route")], Rule::Router),
+    (&[Member("preset")], Rule::Router),
+    (&[Member("plugins")], Rule::Router),
+    (&[Member("model_list")], Rule::Router),
+    (&[Member("user_config")], Rule::Router),
+    (&[Member("context_window_fallbacks")], Rule::Router),
+    (&[Member("content_policy_fallbacks")], Rule::Router),
+    (&[Member("lora_path")], Rule::Router),
+];
+
+/// A judged place that the body has.
+pub struct Found {
+    /// The row of the table.
+    pub path: &'static [Step<'static>],
+    /// What it means.
+    pub rule: Rule,
+    /// What stands there.
+    pub kind: Kind,
+    /// Its bytes; of a container the opening bracket only.
+    pub span: Range<usize>,
+}
+
+/// What one pass over the body found.
+pub struct Read {
+    /// In the order of the body.
+    pub found: Vec<Found>,
+    /// Just behind the opening brace.
+    pub inside: usize,
+    /// The object has no member.
+    pub empty: bool,
+}
+
+/// One pass: is it JSON, is it an object, and what judged places does it have. The error is one clause.
+pub fn read(bytes: &[u8]) -> Result<Read, String> {
+    let bad = |e: Bad| format!("the body is not acceptable JSON: {} at byte {}", e.why, e.at);
+    let mut scanner = Scanner::new(bytes).map_err(bad)?;
+    let inside = match scanner.advance().map_err(bad)? {
+        Some(Token { kind: Kind::Object, span, .. }) => span.end,
+        _ => return Err("the body must be a JSON object".to_string()),
+    };
+    let mut read = Read { found: Vec::new(), inside, empty: true };
+    // Only below these top-level members is there anything to judge.
+    let mut watched = false;
+    while let Some(token) = scanner.advance().map_err(bad)? {
+        if token.kind == Kind::Name {
+            read.empty = false;
+            if token.depth == 1 {
+                watched = judged_name(&scanner, &token)?;
+            } else if watched {
+                judged_name(&scanner, &token)?;
+            }
+        } else if watched && !matches!(token.kind, Kind::ObjectEnd | Kind::ArrayEnd) {
+            let place = JUDGED.iter().find(|(path, _)| scanner.at_path(&token, path));
+            if let Some(&(path, rule)) = place {
+                read.found.push(Found { path, rule, kind: token.kind, span: token.span });
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// Whether the table has this member name at its place; a name that is one of the table's but for case is refused.
+fn judged_name(scanner: &Scanner<'_>, token: &Token) -> Result<bool, String> {
+    let name = scanner.member_of(token.depth.saturating_sub(1)).unwrap_or_default();
+    let mut folded = false;
+    for (path, _) in JUDGED.iter().filter(|(path, _)| scanner.beside(token, path)) {
+        let Some(own) = last_name(path) else { continue };
+        if own == name {
+            return Ok(true);
+        }
+        folded |= twin(own, name);
+    }
+    if folded {
+        let shown = String::from_utf8_lossy(name);
+        return Err(format!("the member name {shown} differs only by case from one that is judged"));
+    }
+    Ok(false)
+}
+
+/// The name a path ends with.
+pub fn last_name(path: &[Step<'static>]) -> Option<&'static [u8]> {
+    match path.last() {
+        Some(Member(name)) => Some(name.as_bytes()),
+        _ => None,
+    }
+}
+
+/// Equal to a reader that folds case as Go's encoding/json does: ASCII, and the two letters outside it that fold into it.
+fn twin(own: &[u8], name: &[u8]) -> bool {
+    let Ok(name) = std::str::from_utf8(name) else { return false };
+    let folded = name.chars().map(|c| match c {
+        '\u{17F}' => 's',
+        '\u{212A}' => 'k',
+        _ => c.to_ascii_lowercase(),
+    });
+    folded.eq(own.iter().map(|&b| char::from(b)))
+}
+
+/// `fallbacks[].model`.
+pub fn path_text(path: &[Step<'static>]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            Member(name) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+            }
+            Each => text.push_str("[]"),
+        }
+    }
+    text
+}
