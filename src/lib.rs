@@ -153,6 +153,7 @@ pub mod inside {
         pub mod chat;
         pub mod messages;
         pub mod prompt;
+        pub mod reply;
         pub mod tools;
     }
 }

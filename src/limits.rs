@@ -247,3 +247,5 @@ pub const BOX_FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// First uid for relays when we are root; each takes its own from here on. systemd's table of uids lists the range up to
 /// 2147483647 as unused.
 pub const RELAY_UIDS: u32 = 1_879_048_192;
+/// The conversation it sends, as JSON: about 100,000 tokens, half of what the smaller models take.
+pub const MINI_HISTORY_BYTES: usize = 400 * 1024;

@@ -410,6 +410,88 @@ fn the_token_cap_is_not_an_ending() {
         assert_eq!(ran.requests.len(), 4);
     }
     run("messages", &json!({"replies": [{}]})).ended("error", "without having said anything");
+    // Reasons that are no good end, known or not, and whatever text came with them.
+    for (protocol, stop) in
+        [("messages", "refusal"), ("chat", "content_filter"), ("messages", "invented_2099")]
+    {
+        run(protocol, &json!({"replies": [{"text": "half a", "stop": stop}]})).ended("error", stop);
+    }
+}
+
+/// Servers differ in how they number the pieces of tool calls.
+#[test]
+fn tool_call_pieces_are_put_together() {
+    let call = |index: Value, id: Value, name: Value, arguments: &str| {
+        let mut piece = json!({"function": {"arguments": arguments}});
+        for (member, value) in [("index", index), ("id", id)] {
+            if !value.is_null() {
+                piece[member] = value;
+            }
+        }
+        if !name.is_null() {
+            piece["function"]["name"] = name;
+        }
+        json!({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}, "finish_reason": null}]})
+    };
+    let (no, write) = (Value::Null, json!("write"));
+    let (a, b) = (r#"{"path":"a","content":"#, r#"{"path":"b","content":"#);
+    for pieces in [
+        // In order, from 1, without an index, and all with the same one.
+        [
+            call(json!(0), json!("x"), write.clone(), a),
+            call(json!(0), no.clone(), no.clone(), "\"1\"}"),
+            call(json!(1), json!("y"), write.clone(), b),
+            call(json!(1), no.clone(), no.clone(), "\"2\"}"),
+        ],
+        [
+            call(json!(1), json!("x"), write.clone(), a),
+            call(json!(2), json!("y"), write.clone(), b),
+            call(json!(1), json!("x"), no.clone(), "\"1\"}"),
+            call(json!(2), json!("y"), no.clone(), "\"2\"}"),
+        ],
+        [
+            call(no.clone(), json!("x"), write.clone(), a),
+            call(no.clone(), no.clone(), no.clone(), "\"1\"}"),
+            call(no.clone(), json!("y"), write.clone(), b),
+            call(no.clone(), no.clone(), no.clone(), "\"2\"}"),
+        ],
+        [
+            call(json!(0), json!("x"), write.clone(), a),
+            call(json!(0), no.clone(), no.clone(), "\"1\"}"),
+            call(json!(0), json!("y"), write.clone(), b),
+            call(json!(0), no.clone(), no.clone(), "\"2\"}"),
+        ],
+    ] {
+        let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]});
+        let events: String = pieces.iter().chain([&end]).map(|e| format!("data: {e}\n\n")).collect();
+        let raw = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{events}",
+            events.len()
+        );
+        let project = Project::new();
+        let ran = run_with("chat", &json!({"replies": [{"raw": raw}, {"text": "done"}]}), &project, &[]);
+        assert_eq!((ran.code, ran.of("tool_error").len()), (Some(0), 0), "{:?}", ran.lines);
+        assert_eq!((project.read("a"), project.read("b")), ("1".into(), "2".into()));
+    }
+}
+
+/// A long conversation stays within what a model takes; the newest output is whole.
+#[test]
+fn old_output_leaves_a_long_conversation() {
+    for protocol in BOTH {
+        let project = Project::new();
+        let script = json!({"order": "arrival", "replies": [
+            {"tools": [{"name": "bash", "input": {"command": "head -c 15000 /dev/zero | tr '\\0' x"}}], "times": 40}, {"text": "done"}]});
+        let ran = run_with(protocol, &script, &project, &[]);
+        assert_eq!((ran.code, ran.requests.len()), (Some(0), 41), "{:?}", ran.result());
+        let largest = ran.requests.iter().map(|r| r["body"].as_str().unwrap().len()).max().unwrap();
+        assert!(largest < 450 * 1024, "{largest}");
+        let last = ran.body(40);
+        assert!(last["messages"].as_array().unwrap().last().unwrap().to_string().contains("xxxxx"));
+        assert!(
+            last.to_string().contains("left out to save room") && last.to_string().contains("do the work")
+        );
+    }
 }
 
 /// TRAPS 77: what was not counted is not zero.

@@ -17,7 +17,7 @@
 //!   "usage": {"input":10,"output":5,"cache_read":0,"cache_write":0,"reasoning":0}   cache and reasoning as subsets the way
 //!                 the protocol says; input is without cache. "usage": null leaves it out
 //!   "cost": 0.01        usage.cost (Chat Completions and Responses, as OpenRouter does)
-//!   "stop": "length"    the answer hit the token cap
+//!   "stop": "length"    the answer hit the token cap; another word is given as the reason as it is
 //!   "status": 429, "headers": [["retry-after","1"]], "body": "…"   an error; without "body" the protocol's own error object
 //!   "message": "…"      the message of that error object
 //!   "raw": "HTTP/1.1 …" these bytes instead of an answer, then close

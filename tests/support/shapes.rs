@@ -113,9 +113,10 @@ pub fn whole(speaks: Speaks, request: &Value, reply: &Reply) -> Value {
     }
 }
 
-fn messages_stop(reply: &Reply) -> &'static str {
+fn messages_stop(reply: &Reply) -> &str {
     match (reply.stop.as_deref(), reply.tools.is_empty()) {
         (Some("length"), _) => "max_tokens",
+        (Some(other), _) => other,
         (_, false) => "tool_use",
         _ => "end_turn",
     }
@@ -187,9 +188,9 @@ fn messages_whole(request: &Value, reply: &Reply) -> Value {
     message
 }
 
-fn chat_stop(reply: &Reply) -> &'static str {
+fn chat_stop(reply: &Reply) -> &str {
     match (reply.stop.as_deref(), reply.tools.is_empty()) {
-        (Some("length"), _) => "length",
+        (Some(other), _) => other,
         (_, false) => "tool_calls",
         _ => "stop",
     }

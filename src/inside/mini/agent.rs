@@ -5,66 +5,14 @@
 use crate::error::{Error, Exit};
 use crate::inside::mini::call::{self, Failure, Target};
 use crate::inside::mini::prompt;
+use crate::inside::mini::reply::{Answer, Call, Reply, Stop};
 use crate::inside::mini::tools;
 use crate::inside::mini::{chat, messages};
-use crate::limits::{MINI_TASK_BYTES, MINI_TURNS, MINI_UNFINISHED};
+use crate::limits::{MINI_HISTORY_BYTES, MINI_TASK_BYTES, MINI_TURNS, MINI_UNFINISHED};
 use crate::sys::env;
 use crate::sys::proc::random_hex;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
-
-/// A tool call as the model asked for it.
-pub struct Call {
-    /// Comes back with the result.
-    pub id: String,
-    /// Name of the tool.
-    pub name: String,
-    /// The input as it came, JSON or not.
-    pub input: String,
-}
-
-impl Call {
-    /// The input for the history: providers refuse one that is no object.
-    pub fn object(&self) -> Value {
-        let read =
-            if self.input.trim().is_empty() { Ok(json!({})) } else { serde_json::from_str(&self.input) };
-        read.ok().filter(Value::is_object).unwrap_or_else(|| json!({}))
-    }
-}
-
-/// Tokens and dollars of one call; what was not said is not zero.
-#[derive(Default)]
-pub struct Usage {
-    /// Input, cached included.
-    pub input: Option<u64>,
-    /// Output.
-    pub output: Option<u64>,
-    /// Dollars, where the provider says so.
-    pub cost: Option<f64>,
-}
-
-/// One whole answer of the model.
-#[derive(Default)]
-pub struct Reply {
-    /// What it said.
-    pub text: String,
-    /// Tools it wants run, in order.
-    pub calls: Vec<Call>,
-    /// It ended at the token cap.
-    pub unfinished: bool,
-    /// What it used.
-    pub usage: Usage,
-}
-
-/// What goes back for one tool call.
-pub struct Answer {
-    /// `Call::id`.
-    pub id: String,
-    /// Output, or what was wrong.
-    pub text: String,
-    /// The tool failed, or was asked wrongly.
-    pub failed: bool,
-}
 
 /// The wire protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +36,9 @@ pub struct Settings {
     /// The system prompt.
     pub system: String,
 }
+
+/// Stands where old tool output was.
+const LEFT_OUT: &str = "[old output, left out to save room; run it again if you need it]";
 
 /// How a run ended; the words of `ending` in the result line.
 enum Ending {
@@ -181,14 +132,19 @@ impl Work<'_> {
             };
             self.turns = self.turns.saturating_add(1);
             self.report(&reply)?;
-            if reply.calls.is_empty() && !reply.unfinished {
+            let capped = match &reply.stop {
+                Stop::Done => false,
+                Stop::Capped => true,
+                Stop::Other(why) => return Ok(Ending::Failed(Failure::stopped(why))),
+            };
+            if reply.calls.is_empty() && !capped {
                 return Ok(if self.text.is_empty() {
                     Ending::Failed(Failure::empty())
                 } else {
                     Ending::Done
                 });
             }
-            unfinished = if reply.unfinished { unfinished + 1 } else { 0 };
+            unfinished = if capped { unfinished + 1 } else { 0 };
             if unfinished > MINI_UNFINISHED {
                 return Ok(Ending::Failed(Failure::capped()));
             }
@@ -201,6 +157,7 @@ impl Work<'_> {
                 Speaks::Messages => messages::answers(&answers),
                 Speaks::Chat => chat::answers(&answers),
             });
+            shrink(&mut self.history);
         }
         Ok(Ending::MaxTurns)
     }
@@ -266,6 +223,31 @@ impl Work<'_> {
         }
         let failed = done.is_err();
         Ok(Answer { id: call.id.clone(), text: done.unwrap_or_else(|why| why), failed })
+    }
+}
+
+/// Takes old tool output out of a history that is too long for a model; half of the room, so that it happens seldom.
+fn shrink(history: &mut [Value]) {
+    let mut size: usize = history.iter().map(|m| m.to_string().len()).sum();
+    if size <= MINI_HISTORY_BYTES {
+        return;
+    }
+    // The last answers are what the model is about to read.
+    let old = history.len().saturating_sub(2);
+    for message in history.iter_mut().take(old) {
+        let blocks: Vec<&mut Value> = if message["role"] == "tool" {
+            vec![message]
+        } else {
+            let blocks = message["content"].as_array_mut().into_iter().flatten();
+            blocks.filter(|b| b["type"] == "tool_result").collect()
+        };
+        for block in blocks {
+            let length = block["content"].as_str().map_or(0, str::len);
+            if size > MINI_HISTORY_BYTES / 2 && length > LEFT_OUT.len() {
+                block["content"] = json!(LEFT_OUT);
+                size = size.saturating_sub(length);
+            }
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //! is worth it, within a minute; a stream that was cut is asked for once more. Called by `agent`.
 
 use crate::error::Error;
-use crate::inside::mini::agent::{Reply, Speaks};
+use crate::inside::mini::agent::Speaks;
+use crate::inside::mini::reply::Reply;
 use crate::inside::mini::{chat, messages};
 use crate::limits::{
     CONNECT_TIME, MINI_ANSWER_BYTES, MINI_ERROR_BYTES, MINI_EVENT_BYTES, MINI_RETRY_TIME, MINI_TRIES,
@@ -58,6 +59,11 @@ impl Failure {
     /// The answer held neither text nor a tool call.
     pub fn empty() -> Failure {
         Failure::Error("the model ended without having said anything".into())
+    }
+
+    /// The provider ended it for a reason that is no good end.
+    pub fn stopped(reason: &str) -> Failure {
+        Failure::Error(format!("the provider ended the answer: {reason}"))
     }
 
     /// One answer after the other ran into the cap.

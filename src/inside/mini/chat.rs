@@ -1,8 +1,9 @@
 //! OpenAI Chat Completions, as the built-in agent speaks it: the request, what goes back into it, and a streamed answer put
 //! together. Names no token cap: which field a server takes for it is the relay's knowledge.
 
-use crate::inside::mini::agent::{Answer, Call, Reply, Settings};
+use crate::inside::mini::agent::Settings;
 use crate::inside::mini::prompt;
+use crate::inside::mini::reply::{Answer, Call, Reply, Stop};
 use crate::limits::MINI_CALLS;
 use serde_json::{Value, json};
 
@@ -48,6 +49,8 @@ pub fn answers(answers: &[Answer]) -> Vec<Value> {
 #[derive(Default)]
 pub struct Stream {
     reply: Reply,
+    /// The index that each of `reply.calls` came with.
+    indexes: Vec<Option<u64>>,
     stopped: bool,
 }
 
@@ -71,7 +74,11 @@ impl Stream {
         }
         if let Some(reason) = choice["finish_reason"].as_str() {
             self.stopped = true;
-            self.reply.unfinished = reason == "length";
+            self.reply.stop = match reason {
+                "stop" | "tool_calls" | "function_call" => Stop::Done,
+                "length" => Stop::Capped,
+                other => Stop::Other(other.to_string()),
+            };
         }
         Ok(())
     }
@@ -81,23 +88,24 @@ impl Stream {
         self.stopped.then_some(self.reply)
     }
 
-    /// A piece of a tool call; some servers leave the index out of single calls, and send whole calls at once.
+    /// A piece of a tool call. It belongs to the last one with its index; servers are known to leave the index out, to start
+    /// it at 1, and to give several calls the same: a new id is a new call.
     fn piece(&mut self, piece: &Value) {
         let calls = &mut self.reply.calls;
-        let fresh = piece["id"].as_str().is_some_and(|id| !id.is_empty() && calls.iter().all(|c| c.id != id));
-        let index = piece["index"].as_u64().and_then(|n| usize::try_from(n).ok());
-        let index = index.unwrap_or(if fresh { calls.len() } else { calls.len().saturating_sub(1) });
-        if index > calls.len() || index >= MINI_CALLS {
-            return;
-        }
-        if index == calls.len() {
-            calls.push(Call { id: String::new(), name: String::new(), input: String::new() });
-        }
-        if let Some(call) = calls.get_mut(index) {
-            let word = |value: &Value| value.as_str().unwrap_or("").to_string();
-            if call.id.is_empty() {
-                call.id = word(&piece["id"]);
+        let word = |value: &Value| value.as_str().unwrap_or("").to_string();
+        let (id, index) = (word(&piece["id"]), piece["index"].as_u64());
+        let same = self.indexes.iter().rposition(|i| index.is_none() || *i == index);
+        let fresh = !id.is_empty() && calls.iter().all(|c| c.id != id);
+        let at = match same {
+            Some(at) if !fresh => at,
+            _ if calls.len() >= MINI_CALLS => return,
+            _ => {
+                self.indexes.push(index);
+                calls.push(Call { id, name: String::new(), input: String::new() });
+                calls.len().saturating_sub(1)
             }
+        };
+        if let Some(call) = calls.get_mut(at) {
             if call.name.is_empty() {
                 call.name = word(&piece["function"]["name"]);
             }

@@ -1,8 +1,9 @@
 //! Anthropic Messages, as the built-in agent speaks it: the request, what goes back into it, and a streamed answer put together.
 //! Sends only fields that the sealed relay lets through.
 
-use crate::inside::mini::agent::{Answer, Call, Reply, Settings};
+use crate::inside::mini::agent::Settings;
 use crate::inside::mini::prompt;
+use crate::inside::mini::reply::{Answer, Call, Reply, Stop};
 use crate::limits::MINI_OUTPUT_TOKENS;
 use serde_json::{Value, json};
 
@@ -68,9 +69,14 @@ impl Stream {
             "content_block_delta" => self.delta(&data["delta"]),
             "message_delta" => {
                 self.usage(&data["usage"]);
-                self.stopped = data["delta"]["stop_reason"].is_string();
-                self.reply.unfinished =
-                    matches!(data["delta"]["stop_reason"].as_str(), Some("max_tokens" | "pause_turn"));
+                if let Some(reason) = data["delta"]["stop_reason"].as_str() {
+                    self.stopped = true;
+                    self.reply.stop = match reason {
+                        "end_turn" | "tool_use" | "stop_sequence" => Stop::Done,
+                        "max_tokens" | "pause_turn" => Stop::Capped,
+                        other => Stop::Other(other.to_string()),
+                    };
+                }
             }
             "message_stop" => self.ended = true,
             _ => {}

@@ -1,7 +1,7 @@
 //! The built-in agent's tools: bash, read, write, edit. They do what the agent may do anyway, as its own uid in its own box; what
 //! they bound is time, memory and what goes back to the model. Called by `agent`.
 
-use crate::inside::mini::agent::Call;
+use crate::inside::mini::reply::Call;
 use crate::limits::{
     MINI_BASH_MOST, MINI_BASH_TIME, MINI_FILE_BYTES, MINI_OUTPUT_BYTES, TOOL_ARGUMENT_BYTES,
 };
