@@ -10,11 +10,11 @@ use crate::relay::serving::{Parts, Serving};
 use crate::relay::start::{self, Grants, Note, Upstream};
 use crate::relay::upstream;
 use crate::secret::Secret;
-use crate::sys::net::{self, Listener};
+use crate::sys::net::{self, Conn, Listener};
 use crate::sys::{file, proc, serve};
 use crate::wire::text;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -183,13 +183,13 @@ fn open_log(dir: Option<&Path>) -> Result<Log, Error> {
     let dir = file::Dir::make_all(path, 0o700).map_err(bad)?;
     let before = match dir.read("calls.jsonl", limits::LOG_BYTES) {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
         Err(e) => return Err(bad(e).remedy("move it away")),
     };
     let (n, prev, torn) = log::continues(&before);
     let fd = dir.append("calls.jsonl").map_err(bad)?;
     if torn {
-        let mut file = std::fs::File::from(fd.try_clone().map_err(bad)?);
+        let mut file = File::from(fd.try_clone().map_err(bad)?);
         file.write_all(b"\n").map_err(bad)?;
     }
     Ok(Log::new(Some(fd), n, prev))
@@ -198,10 +198,13 @@ fn open_log(dir: Option<&Path>) -> Result<Log, Error> {
 /// A thread that waits for signals.
 fn watch(signals: OwnedFd, send: mpsc::Sender<Reason>) -> Result<(), Error> {
     let wait = move || {
-        let mut byte = [0u8; 1];
-        if File::from(signals).read_exact(&mut byte).is_ok() {
-            let [number] = byte;
-            let _ = send.send(Reason::Signal(number));
+        let (pipe, mut byte) = (Conn::new(signals), [0u8; 1]);
+        loop {
+            match pipe.read(&mut byte, limits::KEEPALIVE_TIME) {
+                Err(e) if e.kind() == ErrorKind::TimedOut => {}
+                Ok(1) => return drop(send.send(Reason::Signal(byte[0]))),
+                _ => return,
+            }
         }
     };
     #[expect(clippy::disallowed_methods, reason = "THREAD-22 waits for signals")]

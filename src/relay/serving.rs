@@ -112,10 +112,11 @@ impl Serving {
         let stop = Stop { why: why.into(), exit: exit.code() };
         // The record of the end is a courtesy where the log itself is what failed.
         let _ = self.log.close(why);
+        // Told first: the process may end with the next statement.
+        self.tell(Note::End(Stop { why: stop.why.clone(), exit: stop.exit }));
         if let Ok(mut ended) = self.ended.lock() {
             ended(&stop);
         }
-        self.tell(Note::End(stop));
     }
 
     /// Records and tells a refusal; too many end the run.

@@ -211,18 +211,11 @@ impl Relay {
         std::fs::write(dir.join("key"), format!("{KEY}\n")).unwrap();
         let listen = if unix { "unix:relay.sock" } else { "tcp:127.0.0.1:0" };
         let upstream = format!("http://{}", provider.address);
-        let mut args = vec![
-            "relay",
-            "--listen",
-            listen,
-            "--upstream",
-            &upstream,
-            "--token-file",
-            "token",
-            "--key-file",
-            "key",
-        ];
+        let mut args = vec!["relay", "--listen", listen, "--token-file", "token", "--key-file", "key"];
         args.extend(["--host", "relay.test", "--mode", "key-safe"]);
+        if !more.contains(&"--upstream") {
+            args.extend(["--upstream", &upstream]);
+        }
         if !more.contains(&"--provider") {
             args.extend(["--provider", "anthropic"]);
         }
@@ -269,6 +262,11 @@ impl Relay {
     /// All lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.0.lock().unwrap().clone()
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// A signal, by number.

@@ -1,0 +1,14 @@
+//! A relay process between a raw client and a provider that does what the test says: answers that are cut, late, malformed or dangerous;
+//! the record; the key; the pool. Names begin with the number of the row or item they keep true.
+#![expect(clippy::disallowed_methods, reason = "tests")]
+
+#[path = "relay/money.rs"]
+mod money;
+#[path = "relay/provider_side.rs"]
+mod provider_side;
+#[path = "relay/rig.rs"]
+mod rig;
+#[path = "relay/role.rs"]
+mod role;
+#[path = "relay/safety.rs"]
+mod safety;

@@ -1,0 +1,203 @@
+//! The relay as the keeper starts it: order on standard input, descriptors handed over, notes back.
+
+use crate::rig::{KEY, Provider, TOKEN, answer, get, post, status};
+use sanduk::relay::start::{Call, Fds, Grants, Note, Order, Upstream};
+use sanduk::sys::exec::{self, Child, Feed};
+use sanduk::sys::net;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+struct Role {
+    child: Child,
+    life: Option<std::fs::File>,
+    notes: BufReader<std::fs::File>,
+    address: SocketAddr,
+}
+
+fn role(provider: &Provider, log: &str, preflight: bool) -> Role {
+    role_by(provider, log, preflight, env!("CARGO_BIN_EXE_sanduk"), &["relay-role"])
+}
+
+fn role_by(provider: &Provider, log: &str, preflight: bool, program: &str, args: &[&str]) -> Role {
+    let listener = net::listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.address().unwrap();
+    let listener = OwnedFd::from(listener);
+    let (secrets, secrets_in) = net::pipe().unwrap();
+    let (notes, notes_in) = net::pipe().unwrap();
+    let log: OwnedFd = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap().into();
+    let order = Order {
+        provider: "anthropic".into(),
+        upstream: Upstream {
+            tls: false,
+            host: "127.0.0.1".into(),
+            port: provider.address.port(),
+            addresses: vec![provider.address],
+            ca_file: None,
+            openssl: String::new(),
+        },
+        hosts: vec!["relay.test".into()],
+        peer_uid: None,
+        grants: Grants::default(),
+        become_uid: None,
+        fds: Fds {
+            listener: listener.as_raw_fd(),
+            secrets: secrets.as_raw_fd(),
+            log: log.as_raw_fd(),
+            notes: notes_in.as_raw_fd(),
+        },
+        preflight,
+    };
+    let mut child = exec::start(exec::Order {
+        program: PathBuf::from(program),
+        args: args.iter().map(Into::into).collect(),
+        env: Vec::new(),
+        stdin: Feed::Pipe,
+        stdout: Feed::Null,
+        stderr: Feed::Inherit,
+        inherit: vec![listener, secrets, log, notes_in],
+        user: None,
+        cwd: PathBuf::from("/"),
+        own_group: false,
+    })
+    .unwrap();
+    let mut life = std::fs::File::from(child.stdin().unwrap());
+    life.write_all(&serde_json::to_vec(&order).unwrap()).unwrap();
+    life.write_all(b"\n").unwrap();
+    std::fs::File::from(secrets_in).write_all(format!("{TOKEN}\n{KEY}").as_bytes()).unwrap();
+    Role { child, life: Some(life), notes: BufReader::new(std::fs::File::from(notes)), address }
+}
+
+impl Role {
+    fn note(&mut self) -> Note {
+        let mut line = String::new();
+        self.notes.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"))
+    }
+
+    fn ready(&mut self) {
+        let note = self.note();
+        assert!(matches!(note, Note::Ready(_)), "{note:?}");
+    }
+
+    fn ask(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut got = Vec::new();
+        let _ = stream.read_to_end(&mut got);
+        String::from_utf8_lossy(&got).into_owned()
+    }
+
+    fn code(&mut self) -> exec::Ended {
+        self.child.wait(Duration::from_secs(20)).unwrap().unwrap()
+    }
+}
+
+fn log_path() -> String {
+    crate::rig::fresh_dir().join("calls.jsonl").display().to_string()
+}
+
+#[test]
+fn serves_until_its_keeper_lets_go() {
+    let provider = Provider::plain();
+    let log = log_path();
+    let mut role = role(&provider, &log, false);
+    role.ready();
+    assert_eq!(status(&role.ask(&get("/v1/models", ""))), "200");
+    let Note::Call(Call { method, path, status: code, owed, .. }) = role.note() else { panic!("no call") };
+    assert_eq!((method.as_str(), path.as_str(), code, owed), ("GET", "/v1/models", 200, false));
+    assert_eq!(status(&role.ask(&get("/v1/files", ""))), "403");
+    let Note::Denied(denied) = role.note() else { panic!("no refusal") };
+    assert_eq!((denied.path.as_str(), denied.status), ("/v1/files", 403));
+    // It is deaf to signals: its life is the pipe.
+    let pid = i32::try_from(role.child.id()).unwrap();
+    sanduk::sys::proc::signal(pid, 15).unwrap();
+    assert_eq!(status(&role.ask(&get("/v1/models", ""))), "200");
+    role.life = None;
+    assert_eq!(role.code(), exec::Ended::Code(0));
+    let text = std::fs::read_to_string(log).unwrap();
+    assert!(text.lines().last().unwrap().contains("\"kind\":\"end\""), "{text}");
+    assert!(!text.contains(KEY));
+}
+
+/// TRAPS 90: the preflight follows no redirect, and any status but 401 and 403 passes.
+#[test]
+fn trap_90_preflight_follows_nothing() {
+    for code in ["200 OK", "302 Found", "404 Not Found", "500 Oops"] {
+        let elsewhere = Provider::plain();
+        let to = format!("Location: http://{}/\r\n", elsewhere.address);
+        let provider = Provider::start(move |_, _| vec![answer(code, &to, "{}")]);
+        let mut role = role(&provider, &log_path(), true);
+        role.ready();
+        let seen = provider.seen();
+        assert_eq!(seen.len(), 1);
+        assert!(seen[0].head.starts_with("GET /v1/models HTTP/1.1\r\n"));
+        assert!(
+            seen[0].head.contains(&format!("x-api-key: {KEY}\r\n"))
+                && seen[0].head.contains("anthropic-version: 2023-06-01")
+        );
+        assert!(elsewhere.seen().is_empty());
+    }
+}
+
+#[test]
+fn a_refused_key_is_told_before_anything_is_served() {
+    for code in ["401 Unauthorized", "403 Forbidden"] {
+        let provider = Provider::start(move |_, _| vec![answer(code, "", KEY)]);
+        let mut role = role(&provider, &log_path(), true);
+        let Note::Refused(stop) = role.note() else { panic!("not refused") };
+        assert!(
+            stop.why.contains("ANTHROPIC_API_KEY") && !stop.why.contains(KEY) && stop.exit == 2,
+            "{stop:?}"
+        );
+        assert_eq!(role.code(), exec::Ended::Code(2));
+    }
+}
+
+/// No record, no call: on a full device the relay does not even begin to serve.
+#[test]
+fn full_device_forwards_nothing() {
+    let provider = Provider::plain();
+    let mut role = role(&provider, "/dev/full", false);
+    assert_eq!(role.code(), exec::Ended::Code(2));
+    assert!(provider.seen().is_empty());
+}
+
+/// The disk fills up while it serves (a file size limit stands in for it). Nothing is forwarded without its verdict; and an answer
+/// whose outcome cannot be recorded is not completed. Both end the run.
+#[test]
+fn a_record_that_fails_later_ends_the_run() {
+    for (model, at_verdict) in [("m".repeat(200), true), ("m".into(), false)] {
+        let provider = Provider::plain();
+        // Room for the first record and the second, or only for the first; the signal that goes with the limit is ignored, as
+        // there is none on a full disk.
+        let limited = r#"trap "" XFSZ; ulimit -f 1; exec "$0" relay-role"#;
+        let args = ["-c", limited, env!("CARGO_BIN_EXE_sanduk")];
+        let mut role = role_by(&provider, &log_path(), false, "/bin/sh", &args);
+        role.ready();
+        let got = role.ask(&post(
+            "/v1/messages",
+            "",
+            &format!(r#"{{"model":"{model}","max_tokens":1,"messages":[]}}"#),
+        ));
+        let Note::End(stop) = role.note() else { panic!("not ended") };
+        assert!(stop.exit == 3 && stop.why.contains("record"), "{stop:?}");
+        assert_eq!(status(&got), if at_verdict { "503" } else { "-" }, "{got}");
+        assert_eq!(provider.seen().len(), usize::from(!at_verdict));
+        assert_eq!(status(&role.ask(&get("/v1/models", ""))), "403");
+    }
+}
+
+#[test]
+fn a_killed_keeper_takes_it_along() {
+    let provider = Provider::plain();
+    let mut role = role(&provider, &log_path(), false);
+    role.ready();
+    // Closing the pipe is all that a SIGKILL of the keeper does that reaches us for certain.
+    role.life = None;
+    assert_eq!(role.code(), exec::Ended::Code(0));
+    assert!(TcpStream::connect(role.address).is_err());
+}
