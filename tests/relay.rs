@@ -7,6 +7,7 @@ mod money;
 #[path = "relay/provider_side.rs"]
 mod provider_side;
 #[path = "relay/rig.rs"]
+#[expect(dead_code, reason = "shared with relay_cases.rs")]
 mod rig;
 #[path = "relay/role.rs"]
 mod role;

@@ -46,8 +46,6 @@ pub struct Seen {
     pub head: String,
     /// Without framing.
     pub body: Vec<u8>,
-    /// Which connection, from 0.
-    pub connection: usize,
 }
 
 #[derive(Default)]
@@ -79,8 +77,8 @@ impl Provider {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (shared, script) = (Arc::clone(&of), Arc::clone(&script));
-                let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
-                std::thread::spawn(move || serve(&stream.unwrap(), connection, &shared, &*script));
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || serve(&stream.unwrap(), &shared, &*script));
             }
         });
         Provider { address, shared }
@@ -113,12 +111,12 @@ impl Provider {
     }
 }
 
-fn serve(stream: &TcpStream, connection: usize, shared: &Shared, script: &Script) {
+fn serve(stream: &TcpStream, shared: &Shared, script: &Script) {
     let mut reader = BufReader::new(stream);
     while let Some((head, body)) = request(&mut reader) {
         let n = {
             let mut seen = shared.seen.lock().unwrap();
-            seen.push(Seen { head: head.clone(), body, connection });
+            seen.push(Seen { head: head.clone(), body });
             seen.len() - 1
         };
         for act in script(n, &head) {
