@@ -187,8 +187,10 @@ pub const SSE_EVENT_BYTES: usize = 8 * 1024 * 1024;
 pub const INFLATED_BYTES: u64 = 64 * 1024 * 1024;
 /// Inflated bytes for one received byte, beyond the first MiB; text reaches 20, deflate itself 1032.
 pub const INFLATE_RATIO: u64 = 200;
-/// Facts kept of one answer or event; a usage object has under 40 members, and one per round of a long call.
-pub const USAGE_FACTS: usize = 4096;
+/// Facts kept of one answer or event; a usage object has under 40 members, and six for each round of a long call.
+pub const USAGE_FACTS: usize = 2048;
+/// Elements of an array (choices, rounds) that are looked into.
+pub const USAGE_ELEMENTS: usize = 256;
 /// Longest name, string or number kept of an answer; longer ones report nothing.
 pub const USAGE_TEXT_BYTES: usize = 256;
 /// Levels of an answer that are looked into; the deepest known report is at 6.

@@ -1,9 +1,14 @@
 //! The usage reader against recorded shapes of real servers (`tests/data/usage_vectors.jsonl`): as they arrive, byte by byte, in
 //! sevens and whole.
 
+#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests")]
+
+use flate2::{Compression, write::GzEncoder};
 use sanduk::catalog::providers::Protocol;
+use sanduk::limits::{INFLATED_BYTES, SSE_EVENT_BYTES, USAGE_ELEMENTS};
 use sanduk::relay::usage::{Reader, Usage};
 use serde_json::Value;
+use std::io::Write;
 
 const VECTORS: &str = include_str!("data/usage_vectors.jsonl");
 
@@ -94,4 +99,219 @@ fn every_vector_in_four_splits() {
     }
     assert_eq!(count, 192);
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+fn tell(protocol: Protocol, encoding: &[u8], pieces: &[&[u8]]) -> Usage {
+    let mut reader = Reader::new(protocol, 200, b"", encoding, true);
+    for piece in pieces {
+        reader.push(piece);
+    }
+    reader.finish()
+}
+
+fn counts(usage: &Usage) -> (Option<u64>, Option<u64>) {
+    (usage.input, usage.output)
+}
+
+const CHAT: &[u8] = br#"{"model":"kelp","choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":11,"completion_tokens":4}}"#;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn what_is_not_generated_is_not_read() {
+    for protocol in [Protocol::Plain, Protocol::CountTokens] {
+        assert_eq!(tell(protocol, b"", &[CHAT]), Usage { complete: true, ..Usage::default() });
+    }
+    // A coding that is not ours: billed, amount unknown.
+    for coding in [&b"br"[..], b"zstd", b"gzip, gzip", b"deflate"] {
+        assert_eq!(tell(Protocol::Chat, coding, &[CHAT]), Usage { owed: true, ..Usage::default() });
+    }
+    assert_eq!(counts(&tell(Protocol::Chat, b" Identity ", &[CHAT])), (Some(11), Some(4)));
+    assert_eq!(tell(Protocol::Chat, b"", &[CHAT]).model.as_deref(), Some("kelp"));
+}
+
+#[test]
+fn trap_76_large_answers_keep_their_usage() {
+    let filler = br#"{"a":"a line of text, \"quoted\" and \u00e9","b":[1,2,{"usage":{"prompt_tokens":9}}]},"#
+        .repeat(130_000);
+    let usage = br#""usage":{"prompt_tokens":11,"completion_tokens":4}"#;
+    let choices = [&b"\"choices\":["[..], &filler, b"{}]"].concat();
+    let first = [&b"{"[..], usage, b",", &choices, b"}"].concat();
+    let last = [&b"{"[..], &choices, b",", usage, b"}"].concat();
+    assert!(first.len() > 10_000_000);
+    for body in [&first, &last] {
+        let pieces: Vec<&[u8]> = body.chunks(65_536).collect();
+        let told = tell(Protocol::Chat, b"", &pieces);
+        assert_eq!((counts(&told), told.complete), ((Some(11), Some(4)), true));
+    }
+    // An event over the limit is lost, whole; the ones around it are not.
+    let long = [b"data: {\"x\":\"".to_vec(), vec![b'x'; SSE_EVENT_BYTES], b"\"}\n\n".to_vec()].concat();
+    let event = [b"data: ", CHAT, b"\n\n"].concat();
+    assert_eq!(counts(&tell(Protocol::Chat, b"", &[&long, &event])), (Some(11), Some(4)));
+    assert_eq!(counts(&tell(Protocol::Chat, b"", &[&event, &long])), (Some(11), Some(4)));
+}
+
+#[test]
+fn gzip_is_bounded_and_a_fault_loses_only_what_is_behind_it() {
+    let event = [b"data: ", CHAT, b"\n\n"].concat();
+    let start = gzip(&event);
+    // A bomb: thousands of bytes out of each, then the usage.
+    let bomb = gzip(&[b"data: ".to_vec(), vec![b' '; 40_000_000], b"\n\n".to_vec(), event.clone()].concat());
+    assert!(bomb.len() * 200 < 40_000_000);
+    assert_eq!(tell(Protocol::Chat, b"gzip", &[&bomb]), Usage { owed: true, ..Usage::default() });
+    assert_eq!(counts(&tell(Protocol::Chat, b"gzip", &[&start, &bomb])), (Some(11), Some(4)));
+    // Not a bomb, but too long.
+    let mut state = 1u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        b"abcdefgh0123456789"[usize::try_from(state >> 60).unwrap()]
+    };
+    let line = [&b": "[..], &(0..65_536).map(|_| noise()).collect::<Vec<u8>>(), b"\n"].concat();
+    let times = usize::try_from(INFLATED_BYTES).unwrap() / line.len() + 1;
+    let mut long: Vec<Vec<u8>> = vec![gzip(&line); times];
+    long.push(gzip(&event));
+    let pieces: Vec<&[u8]> = long.iter().map(Vec::as_slice).collect();
+    assert_eq!(counts(&tell(Protocol::Chat, b"gzip", &pieces)), (None, None));
+    assert_eq!(counts(&tell(Protocol::Chat, b"gzip", &pieces[times - 900..])), (Some(11), Some(4)));
+    // Cut or broken behind the usage.
+    let two = [start.clone(), gzip(b"data: {}\n\n")].concat();
+    assert_eq!(counts(&tell(Protocol::Chat, b"gzip", &[&two[..two.len() - 12]])), (Some(11), Some(4)));
+    assert_eq!(counts(&tell(Protocol::Chat, b"gzip", &[&start, b"garbage", &start])), (Some(11), Some(4)));
+}
+
+#[test]
+fn numbers_and_money() {
+    let told = |usage: &str| tell(Protocol::Chat, b"", &[format!("{{\"usage\":{usage}}}").as_bytes()]);
+    for (count, want) in [
+        ("12", Some(12)),
+        ("12.0", Some(12)),
+        ("1.2e1", Some(12)),
+        ("\" 12 \"", Some(12)),
+        ("11.2", Some(12)),
+        ("9007199254740991", Some(9_007_199_254_740_991)),
+        ("9007199254740992", None),
+        ("-1", None),
+        ("true", None),
+        ("NaN", None),
+        ("1e400", None),
+        ("\"inf\"", None),
+        ("\"0x10\"", None),
+        ("\"\"", None),
+        ("[12]", None),
+        ("{\"a\":12}", None),
+    ] {
+        assert_eq!(told(&format!("{{\"prompt_tokens\":{count}}}")).input, want, "{count}");
+    }
+    // trap_75: money that is no money would free or poison a budget.
+    for (cost, want) in [
+        ("0", Some(0.0)),
+        ("\"0.5\"", Some(0.5)),
+        ("5e-05", Some(5e-05)),
+        ("-1", None),
+        ("NaN", None),
+        ("\"nan\"", None),
+        ("1e999", None),
+        ("null", None),
+    ] {
+        assert_eq!(told(&format!("{{\"prompt_tokens\":1,\"cost\":{cost}}}")).cost, want, "{cost}");
+    }
+    // The total shows that the cached tokens are outside the input count.
+    let outside = told(
+        r#"{"prompt_tokens":50,"completion_tokens":8,"total_tokens":88,"prompt_tokens_details":{"cached_tokens":30}}"#,
+    );
+    assert_eq!((outside.input, outside.cache_read, outside.output), (Some(50), Some(30), Some(8)));
+    // trap_77: another protocol's names are not zeros.
+    let other = told(r#"{"inputTokens":5,"outputTokens":5}"#);
+    assert_eq!(counts(&other), (None, None));
+}
+
+#[test]
+fn rounds_beside_the_top_level() {
+    let body = |kinds: &str| {
+        format!(
+            r#"{{"usage":{{"input_tokens":31,"output_tokens":12,"iterations":[{kinds}]}},"stop_reason":"end_turn"}}"#
+        )
+    };
+    let round = |kind: &str| {
+        format!(r#"{{"type":"{kind}","input_tokens":240,"cache_read_input_tokens":7,"output_tokens":28}}"#)
+    };
+    let told = tell(
+        Protocol::Messages,
+        b"",
+        &[body(&[round("compaction"), round("message"), round("compaction")].join(",")).as_bytes()],
+    );
+    assert_eq!((told.input, told.cache_read, told.output), (Some(511), Some(14), Some(68)));
+    // More than is looked into: bounded, and the rest still counts.
+    let many = vec![round("compaction"); USAGE_ELEMENTS + 50].join(",");
+    assert!(tell(Protocol::Messages, b"", &[body(&many).as_bytes()]).output.unwrap() >= 12);
+}
+
+/// Any bytes, any split: no panic, and the split changes nothing.
+#[test]
+fn fuzz_mutated_answers_in_random_pieces() {
+    let rounds: u64 = std::env::var("SANDUK_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000);
+    let vectors: Vec<Value> = VECTORS.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let answers: Vec<(usize, Vec<u8>)> = vectors
+        .iter()
+        .enumerate()
+        .map(|(i, v)| {
+            (i, v["chunks"].as_array().unwrap().iter().flat_map(|c| hex(c.as_str().unwrap())).collect())
+        })
+        .filter(|(_, bytes): &(usize, Vec<u8>)| (1..8000).contains(&bytes.len()))
+        .collect();
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut below = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % u64::try_from(n.max(1)).unwrap()).unwrap()
+    };
+    let mut told = 0;
+    for round in 0..rounds {
+        let (index, bytes) = &answers[below(answers.len())];
+        let mut bytes = bytes.clone();
+        for _ in 0..below(4) {
+            let at = below(bytes.len());
+            match below(4) {
+                0 => bytes[at] = u8::try_from(below(256)).unwrap(),
+                1 => bytes[at] = b"{}[]\",:\\ \n\r0-"[below(13)],
+                2 => drop(bytes.drain(at..(at + below(30)).min(bytes.len()))),
+                _ => bytes.truncate(at + 1),
+            }
+            if bytes.is_empty() {
+                bytes.push(b'{');
+            }
+        }
+        let whole = read(&vectors[*index], &[&bytes]);
+        let (mut pieces, mut rest): (Vec<&[u8]>, &[u8]) = (Vec::new(), &bytes);
+        while !rest.is_empty() {
+            let (piece, tail) = rest.split_at((1 + below(60)).min(rest.len()));
+            pieces.push(piece);
+            rest = tail;
+        }
+        let split = read(&vectors[*index], &pieces);
+        assert_eq!(whole, split, "round {round}, {}: {}", vectors[*index]["id"], bytes.escape_ascii());
+        told += u64::from(whole.output.is_some());
+    }
+    assert!(told > rounds / 4, "the mutations leave too little: {told}");
+}
+
+/// Prints the reader's speed. `cargo test --release --test usage -- --ignored --nocapture speed`
+#[test]
+#[ignore = "measures"]
+fn speed() {
+    let event = br#"data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1700000001,"model":"kelp-mini","choices":[{"index":0,"delta":{"content":"some words "},"finish_reason":null}],"usage":null}
+
+"#;
+    let stream = event.repeat(50_000);
+    let pieces: Vec<&[u8]> = stream.chunks(65_536).collect();
+    let start = std::time::Instant::now();
+    tell(Protocol::Chat, b"", &pieces);
+    let seconds = start.elapsed().as_secs_f64();
+    let megabytes = f64::from(u32::try_from(stream.len()).unwrap()) / 1e6;
+    println!("{:.0} MB/s, {:.2} us an event", megabytes / seconds, seconds * 1e6 / 50_000.0);
 }

@@ -2,7 +2,7 @@
 //! walks over all the rest in constant memory, whatever its size, depth or faults (lone surrogates, NaN, bad UTF-8, raw
 //! control characters). Never fails. Called by `relay/usage.rs`; what a policy depends on is read by `wire/json.rs` instead.
 
-use crate::limits::{USAGE_DEPTH, USAGE_FACTS, USAGE_TEXT_BYTES};
+use crate::limits::{USAGE_DEPTH, USAGE_ELEMENTS, USAGE_FACTS, USAGE_TEXT_BYTES};
 use crate::wire::json_text;
 
 /// The places that are kept. `*`: any element of an array; `**` at the end: the member and all below it.
@@ -289,7 +289,8 @@ impl Scan {
         let level = self.frames.len().saturating_sub(1);
         let mut next = Next { mask: 0, keep: false, region: false };
         let name = frame.name.as_deref().unwrap_or_default();
-        if frame.object && !frame.colon {
+        let beyond = if frame.object { !frame.colon } else { frame.index >= USAGE_ELEMENTS };
+        if beyond {
             return next;
         }
         for (bit, pattern) in KEPT.iter().enumerate() {
