@@ -92,6 +92,9 @@ fn settings_and_modes() {
 #[test]
 fn links_and_open_places_are_refused() {
     let place = Place::new("links");
+    for odd in ["x.db", "file:/tmp/x.db?mode=memory", "", "/"] {
+        assert!(open(Path::new(odd)).is_err(), "{odd:?}");
+    }
     let state = place.0.join("state");
     std::fs::create_dir(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o750)).unwrap();

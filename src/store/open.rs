@@ -16,6 +16,10 @@ pub fn open(path: &Path) -> Result<Connection, Error> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Err(failed(&"not a file's path"));
     };
+    // The bundled SQLite takes a name that starts with "file:" for a URI with options; an absolute path cannot.
+    if !path.is_absolute() {
+        return Err(failed(&"not an absolute path"));
+    }
     #[expect(clippy::disallowed_methods, reason = "FILE-19 directory of a database, made 0700")]
     let dir = file::Dir::make_all(parent, 0o700).map_err(|e| failed(&e))?;
     let (uid, _) = proc::ids();
