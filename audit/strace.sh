@@ -12,24 +12,29 @@ command -v strace >/dev/null || { echo "strace.sh: strace is missing: apt instal
 t=$(mktemp -d); trap 'rm -rf "$t"' EXIT
 
 code=0
-strace -f -qq -s 256 -e signal=none -e trace=execve,execveat,connect,bind,open,openat,openat2,creat -o "$t/trace" "$@" || code=$?
+strace -f -y -qq -s 256 -e signal=none -e trace=execve,execveat,connect,bind,open,openat,openat2,creat -o "$t/trace" "$@" || code=$?
 
-# "exec PATH", "connect ADDRESS", "listen ADDRESS", "write PATH", "read PATH". Calls that failed did nothing; a connect that was refused
-# was still tried.
+# "exec PATH", "connect ADDRESS", "listen ADDRESS", "write PATH", "read PATH", "look PATH" (O_PATH). Calls that failed did
+# nothing; a connect that was refused was still tried.
 awk '
 function quoted(s) { return match(s, /"[^"]*"/) ? substr(s, RSTART + 1, RLENGTH - 2) : "?" }
 function address(s) {
   if (s ~ /AF_UNIX/) return "unix:" (s ~ /sun_path=@/ ? "@" : "") quoted(s)
-  if (s ~ /AF_INET/) { match(s, /htons\([0-9]+\)/); return "tcp:" quoted(s) ":" substr(s, RSTART + 6, RLENGTH - 7) }
+  if (s ~ /AF_INET/) { match(s, /htons\([0-9]+\)/); port = substr(s, RSTART + 6, RLENGTH - 7); return "tcp:" quoted(s) ":" port }
   match(s, /AF_[A-Z0-9]+/); return substr(s, RSTART, RLENGTH)
 }
 { sub(/^[0-9]+ +/, ""); failed = / = -1 / }
+/<\.\.\. open[a-z0-9]* resumed>.* = [0-9]+</ { sub(/<\.\.\. /, ""); sub(/ resumed>/, "("); }
 /<\.\.\. .* resumed>/ { next }
 /^connect\(/ { print "connect", address($0); next }
 failed { next }
 /^execve/ { print "exec", quoted($0) }
 /^bind\(/ { print "listen", address($0) }
-/^(open|openat|openat2|creat)\(/ { print (/O_WRONLY|O_RDWR|O_CREAT|^creat/ ? "write" : "read"), quoted($0) }
+# The path that was opened stands behind the new descriptor; what is still unfinished has none yet.
+/^(open|openat|openat2|creat)\(.* = [0-9]+<.*>$/ {
+  what = /O_PATH/ ? "look" : /O_WRONLY|O_RDWR|O_CREAT|^creat/ ? "write" : "read"
+  sub(/.* = [0-9]+</, ""); sub(/>$/, ""); sub(/ \(deleted\)$/, ""); print what, $0
+}
 ' "$t/trace" | sort -u > "$t/seen"
 [ -z "$list" ] || { cat "$t/seen"; exit $code; }
 
@@ -42,7 +47,8 @@ while read -r what name; do
   known=
   while read -r kind pattern id; do
     # shellcheck disable=SC2254 # a pattern is what it is meant to be
-    [ "$kind" = "$what" ] && case $name in $pattern) known=$id; break ;; esac
+    case $what in $kind) ;; *) continue ;; esac
+    case $name in $pattern) known=$id; break ;; esac
   done < "$t/rows"
   [ -n "$known" ] || { echo "strace.sh: no row for: $what $name" >&2; bad=1; }
 done < "$t/seen"
