@@ -1,0 +1,241 @@
+//! A work directory, a scripted provider and the program, for tests of whole runs. As root the box belongs to an ordinary uid.
+
+use serde_json::{Value, json};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[path = "../support/provider.rs"]
+#[expect(dead_code, reason = "its own program uses the rest")]
+mod provider;
+
+/// The provider's key. Test scripts spell it in pieces, so that they are no hit themselves.
+pub const KEY: &str = "sk-ant-RIGKEY-0123456789abcdef";
+/// Long enough for a loaded machine; only a failing test waits it out.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Owner of the work directory where the tests are root's.
+const USER: u32 = 61_007;
+
+pub struct Rig {
+    pub place: PathBuf,
+    pub work: PathBuf,
+    pub state: PathBuf,
+    pub address: String,
+    seen: Arc<Mutex<Vec<Value>>>,
+}
+
+/// What a finished run left on its streams.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// Replies of one conversation: each tool call is one reply, the last one is text.
+pub fn script(commands: &[&str], last: &str) -> String {
+    let mut replies: Vec<Value> = commands
+        .iter()
+        .map(|c| json!({"tools": [{"name": "bash", "input": {"command": c}}], "usage": {"input": 10, "output": 5}}))
+        .collect();
+    replies.push(json!({"text": last, "usage": {"input": 7, "output": 3, "cache_read": 100}}));
+    json!({"order": "turn", "end": "last", "replies": replies}).to_string()
+}
+
+pub fn root() -> bool {
+    // The owner of our own process directory is our effective uid.
+    std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0
+}
+
+impl Rig {
+    pub fn new(script: &str) -> Rig {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let place = PathBuf::from(format!("/tmp/sanduk-test-{}-{n}", std::process::id()));
+        std::fs::create_dir(&place).unwrap();
+        std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).unwrap();
+        let work = place.join("work");
+        std::fs::create_dir(&work).unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&seen);
+        let record = Box::new(move |line: &str| to.lock().unwrap().push(serde_json::from_str(line).unwrap()));
+        let address = provider::start("127.0.0.1:0", script, record).unwrap().to_string();
+        let rig = Rig { state: place.join("state"), place, work, address, seen };
+        rig.give(&rig.work);
+        rig
+    }
+
+    /// Hands a path to the box's user.
+    pub fn give(&self, path: &Path) {
+        if root() {
+            chown(path, Some(USER), Some(USER)).unwrap();
+        }
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.work.join(name), text).unwrap();
+        self.give(&self.work.join(name));
+    }
+
+    /// `sanduk run TASK -w work …`, nothing of our environment but what it needs.
+    pub fn command(&self, more: &[&str]) -> Command {
+        self.command_in(&self.work, more)
+    }
+
+    /// The same on another work directory.
+    pub fn command_in(&self, work: &Path, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanduk"));
+        command.arg("run").arg("-w").arg(work);
+        command.args([
+            "--agent",
+            "mini",
+            "--model",
+            "m-1",
+            "--upstream",
+            &format!("http://{}", self.address),
+        ]);
+        command.args(more).current_dir(&self.place).stdin(Stdio::null());
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.place);
+        command.env("XDG_STATE_HOME", &self.state).env("ANTHROPIC_API_KEY", KEY);
+        command
+    }
+
+    pub fn run(&self, more: &[&str]) -> Ran {
+        ran(self.command(more).output().unwrap())
+    }
+
+    /// Starts a run; its streams are piped.
+    pub fn start(&self, more: &[&str]) -> Child {
+        self.command(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Bodies of the POST requests the provider got, in order.
+    pub fn bodies(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap();
+        let posts = seen.iter().filter(|r| r["method"] == "POST");
+        posts.map(|r| r["body"].as_str().unwrap_or_default().to_string()).collect()
+    }
+
+    pub fn requests(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    /// The only receipt.
+    pub fn receipt(&self) -> Value {
+        let dir = self.kept();
+        serde_json::from_slice(&std::fs::read(dir.join("receipt.json")).unwrap()).unwrap()
+    }
+
+    /// The only directory of receipts.
+    pub fn kept(&self) -> PathBuf {
+        let mut all = list(&self.state.join("sanduk/receipts"));
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    /// Records of runs, complete ones or not.
+    pub fn records(&self) -> Vec<PathBuf> {
+        list(&self.state.join("sanduk/runs"))
+    }
+
+    /// The fields of the one record, once `key` is among them.
+    pub fn record_with(&self, key: &str) -> std::collections::BTreeMap<String, String> {
+        until("a record with that line", || {
+            let text = std::fs::read_to_string(self.records().first()?.join("record")).ok()?;
+            let fields: std::collections::BTreeMap<String, String> = text
+                .lines()
+                .filter_map(|l| l.split_once('='))
+                .map(|(k, v)| (k.to_string(), v.to_string()))
+                .collect();
+            fields.contains_key(key).then_some(fields)
+        })
+    }
+
+    /// Nothing of any run is left.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        assert_eq!(self.records(), Vec::<PathBuf>::new(), "records");
+        let place = self.place.display().to_string();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&format!("{place}/work")), "a mount is left");
+        // The engine's command line names the work directory; a box and a relay die with their keeper.
+        let left: Vec<String> = processes()
+            .into_iter()
+            .filter(|(_, line)| line.contains(&place) && line.contains("--unshare-pid"))
+            .map(|(pid, _)| pid.to_string())
+            .collect();
+        assert!(left.is_empty(), "engines are left: {left:?}");
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+pub fn ran(output: Output) -> Ran {
+    Ran {
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    pub fn code(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    pub fn says(self, part: &str) -> Ran {
+        assert!(self.err.contains(part), "no {part:?} in: {}", self.err);
+        self
+    }
+}
+
+/// Entries of a directory, sorted; none where it is missing.
+pub fn list(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let mut all: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
+    all.sort();
+    all
+}
+
+/// Every process with its command line; zombies have none.
+pub fn processes() -> Vec<(u32, String)> {
+    list(Path::new("/proc"))
+        .into_iter()
+        .filter_map(|p| {
+            let pid = p.file_name()?.to_str()?.parse().ok()?;
+            let line = std::fs::read(p.join("cmdline")).ok()?;
+            Some((pid, String::from_utf8_lossy(&line).replace('\0', " ")))
+        })
+        .collect()
+}
+
+/// Waits for something to become true.
+#[track_caller]
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends a signal with kill(1): tests have no unsafe.
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("/bin/kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .stderr(Stdio::null())
+        .status();
+    done.unwrap();
+}
