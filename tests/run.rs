@@ -112,8 +112,8 @@ fn the_copy_of_a_report_follows_no_link() {
     let rig = Rig::new(&script(&["echo found > REPORT.md"], "done"));
     std::fs::write(rig.place.join("target"), "untouched").unwrap();
     symlink(rig.place.join("target"), rig.place.join("copy.md")).unwrap();
-    let ran = rig.run(&["x", "-o", "copy.md"]);
-    assert_ne!(ran.code, Some(0));
+    rig.run(&["x", "-o", "copy.md"]).code(2).says("no regular file");
+    assert_eq!(rig.requests(), 0, "refused before the run, not after it");
     assert_eq!(std::fs::read_to_string(rig.place.join("target")).unwrap(), "untouched");
     // A shorter report leaves no tail of a longer one.
     let long = rig.place.join("long.md");

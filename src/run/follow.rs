@@ -6,7 +6,7 @@ use crate::limits;
 use crate::relay::start::{Note, Ready, Stop};
 use crate::run::control::{self, Client};
 use crate::run::held::{Held, Pipes};
-use crate::run::keeper::Said;
+use crate::run::keeper::{Exited, Said};
 use crate::run::read::Reader;
 use crate::run::receipt::Tally;
 use crate::run::show::Show;
@@ -65,9 +65,8 @@ pub struct Watch<'a> {
     pub features: Vec<String>,
     /// How the agent's process ended.
     pub agent: Option<TurnEnd>,
-    /// Last words of a relay that ended.
-    relay_words: Option<String>,
-    box_words: Option<String>,
+    /// How the relay ended, once the keeper has said it.
+    relay: Option<Exited>,
     started: bool,
 }
 
@@ -151,8 +150,7 @@ impl<'a> Watch<'a> {
             tally: Tally::default(),
             features: Vec::new(),
             agent: None,
-            relay_words: None,
-            box_words: None,
+            relay: None,
             started: false,
         }
     }
@@ -261,9 +259,7 @@ impl<'a> Watch<'a> {
                 });
             }
             // The notes before its death come first: they may say why.
-            Said::RelayExited(exited) => {
-                self.relay_words = Some(format!("{} {}", exited.how, exited.words.trim()));
-            }
+            Said::RelayExited(exited) => self.relay = Some(exited),
             Said::Failed(failed) if failed.engine => return Err(Ending::Engine(failed.why)),
             Said::Failed(failed) => return Err(Ending::Lost(failed.why)),
             Said::Gone(_) => return Err(Ending::Lost("the keeper gave up".into())),
@@ -274,26 +270,36 @@ impl<'a> Watch<'a> {
     /// The relay's pipe ended without a reason given: its last words come from the keeper, a moment later.
     fn relay_died(&mut self) -> Ending {
         let until = Instant::now() + Duration::from_secs(1);
-        while self.relay_words.is_none() {
+        while self.relay.is_none() {
             match self.next(until) {
-                Some(News::Keeper(Said::RelayExited(exited))) => {
-                    self.relay_words = Some(format!("{} {}", exited.how, exited.words.trim()));
-                }
+                Some(News::Keeper(Said::RelayExited(exited))) => self.relay = Some(exited),
                 Some(_) => {}
                 None => break,
             }
         }
-        let words = self.relay_words.take().unwrap_or_default();
-        Ending::Lost(format!("the relay ended ({})", crate::wire::text::short(words.trim(), 500)))
+        let Some(exited) = self.relay.take() else { return Ending::Lost("the relay ended".into()) };
+        let words = exited.words.trim();
+        match (exited.code, words.strip_prefix("sanduk: ")) {
+            // It could say why, as any of our commands does.
+            (Some(code @ 1..=5), Some(why)) => {
+                Ending::Relay(Stop { why: why.into(), exit: u8::try_from(code).unwrap_or(1) })
+            }
+            _ => Ending::Lost(format!(
+                "the relay ended ({} {})",
+                exited.how,
+                crate::wire::text::short(words, 500)
+            )),
+        }
     }
 
     /// The control client gave up: the keeper may be about to say that the box is dead, and why.
     fn box_lost(&mut self, why: String) -> Ending {
         let until = Instant::now() + Duration::from_millis(500);
+        let mut words = None;
         while let Some(news) = self.next(until) {
             match news {
                 News::Keeper(Said::BoxExited(exited)) => {
-                    self.box_words = Some(crate::wire::text::short(exited.words.trim(), 500));
+                    words = Some(crate::wire::text::short(exited.words.trim(), 500));
                     break;
                 }
                 News::Signal(number) => return Ending::Signal(number),
@@ -307,7 +313,7 @@ impl<'a> Watch<'a> {
                 _ => {}
             }
         }
-        match (self.box_words.take(), self.started) {
+        match (words, self.started) {
             (Some(words), false) => Ending::Engine(words),
             (Some(words), true) => Ending::Lost(format!("the box ended by itself ({words})")),
             (None, _) => Ending::Box(why),

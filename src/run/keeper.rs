@@ -66,6 +66,8 @@ pub struct Started {
 pub struct Exited {
     /// `code 1` or `signal 9`.
     pub how: String,
+    /// The code alone.
+    pub code: Option<i32>,
     /// The end of its standard error, as it came.
     pub words: String,
 }
@@ -187,13 +189,13 @@ impl Watched {
     fn look(&mut self) -> Option<Exited> {
         let ended = self.child.wait(Duration::ZERO);
         self.read();
-        let how = match ended {
+        let (how, code) = match ended {
             Ok(None) => return None,
-            Ok(Some(Ended::Code(n))) => format!("code {n}"),
-            Ok(Some(Ended::Signal(n))) => format!("signal {n}"),
-            Err(e) => format!("unknown: {e}"),
+            Ok(Some(Ended::Code(n))) => (format!("code {n}"), Some(n)),
+            Ok(Some(Ended::Signal(n))) => (format!("signal {n}"), None),
+            Err(e) => (format!("unknown: {e}"), None),
         };
-        Some(Exited { how, words: String::from_utf8_lossy(&self.words).into_owned() })
+        Some(Exited { how, code, words: String::from_utf8_lossy(&self.words).into_owned() })
     }
 
     fn read(&mut self) {

@@ -27,6 +27,7 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     let mut show = Show::new(spec.quiet, env);
     let (tell, news) = mpsc::channel();
     follow::signals(&tell)?;
+    report::check(&spec)?;
     let state = state::open(env)?;
     sweep::sweep(&state, &mut show);
     let engine = needs::engine(&spec.engine)?;

@@ -96,6 +96,14 @@ fn existing_part(path: &Path) -> std::io::Result<(PathBuf, bool)> {
     Ok((base.join(name), true))
 }
 
+/// Like `existing_part`, but the last component stays as typed, be it a link or not.
+fn unfollowed(path: &Path) -> std::io::Result<(PathBuf, bool)> {
+    let Some(name) = path.file_name() else { return Err(std::io::Error::other("it names no file")) };
+    let parent = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+    let (base, missing) = existing_part(parent)?;
+    Ok((base.join(name), missing))
+}
+
 fn parent_that_exists(path: &Path) -> PathBuf {
     path.ancestors().skip(1).find(|p| facts(p).is_ok()).unwrap_or(Path::new("/")).to_path_buf()
 }
@@ -222,7 +230,12 @@ pub fn outside(
 ) -> Result<Option<PathBuf>, Error> {
     let Some(text) = text else { return Ok(None) };
     let refused = |why: &str| Error::wrong("take", format!("{flag} {text}"), why);
-    let (path, missing) = existing_part(Path::new(text)).map_err(|e| refused(&e.to_string()))?;
+    let (path, missing) = match flag {
+        "--log-dir" => existing_part(Path::new(text)),
+        // A link in a file's place is not followed: writing refuses it.
+        _ => unfollowed(Path::new(text)),
+    }
+    .map_err(|e| refused(&e.to_string()))?;
     let parent = path.parent().unwrap_or(Path::new("/"));
     if flag != "--log-dir" && missing && facts(parent).is_err() {
         return Err(refused("its directory does not exist"));

@@ -117,8 +117,21 @@ fn read(workdir: &Path) -> Result<Vec<u8>, String> {
     dir.read(NAME, limits::REPORT_BYTES).map_err(|e| format!("{NAME} cannot be read: {e}"))
 }
 
+/// Before anything starts: `-o` and `--stats-file` can be written as far as can be told. A run is too dear to learn it at its end.
+pub fn check(spec: &Spec) -> Result<(), Error> {
+    for to in [&spec.report_to, &spec.stats_file].into_iter().flatten() {
+        destination(to).map_err(|e| Error::wrong("write to", to.display().to_string(), e))?;
+    }
+    Ok(())
+}
+
 /// Writes a file of the caller's, whole or not at all; a link in its place is refused, not followed.
 pub fn write(to: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (dir, name) = destination(to)?;
+    dir.replace(name, bytes, 0o600)
+}
+
+fn destination(to: &Path) -> io::Result<(Dir, &str)> {
     let (Some(parent), Some(name)) = (to.parent(), to.file_name().and_then(|n| n.to_str())) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"));
     };
@@ -128,15 +141,11 @@ pub fn write(to: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = Dir::open(&real)?;
     match dir.facts(name) {
         Ok(facts) if facts.mode & KIND != REGULAR => {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "something is there that is no regular file",
-            ));
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "something is there that is no regular file"))
         }
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok((dir, name)),
     }
-    dir.replace(name, bytes, 0o600)
 }
 
 /// Clears set-uid and set-gid bits below the work directory and the writable mounts: the box cannot make any, but a directory
