@@ -9,7 +9,7 @@ use crate::run::key::Key;
 use crate::run::spec::Spec;
 use crate::run::state::{self, Fields, Record, State};
 use crate::run::{channel, hand, keeper, sweep};
-use crate::sys::exec::{self, Child, Feed};
+use crate::sys::exec::{self, Child, Ended, Feed};
 use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn};
 use crate::sys::proc;
@@ -241,13 +241,16 @@ impl<'a> Held<'a> {
         if let Some(mut keeper) = self.keeper.take() {
             let _ = self.say(b"end\n");
             self.life = None;
-            // Not in time, or killed: what it would have done is done here.
-            let _ = keeper.wait(limits::TEARDOWN);
+            let ended = keeper.wait(limits::TEARDOWN);
             drop(keeper);
             if let Ok(boot) = proc::boot_id() {
                 self.fields.insert("boot".into(), boot);
             }
             sweep::end(&self.fields)?;
+            // Not in time, or killed: what it would have done is done here.
+            if !matches!(ended, Ok(Some(Ended::Code(0)))) {
+                sweep::engines(&self.channel)?;
+            }
         }
         channel::remove(&self.channel, self.owner)
     }

@@ -2,6 +2,7 @@
 //! the keeper are ended (only if pid, start time and boot are those of the record), then the channel goes, then the record. What
 //! cannot be removed keeps its record and is told; it never holds up anything else. Called by `life` first thing.
 
+use crate::engine::plan;
 use crate::run::state::{self, Fields, RECORD, State};
 use crate::run::{channel, show::Show};
 use crate::sys::file::Dir;
@@ -55,6 +56,7 @@ fn one(runs: &Dir, name: &str) -> io::Result<bool> {
     };
     end(&fields)?;
     if let Some(name) = fields.get("channel") {
+        engines(name)?;
         let owner = fields.get("uid").and_then(|u| u.parse().ok()).unwrap_or(proc::ids().0);
         channel::remove(name, owner)?;
     }
@@ -77,6 +79,25 @@ pub fn end(fields: &Fields) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Ends engines of this channel that no record knows: killed early in its start, bubblewrap leaves a child that waits for it for
+/// ever. Its argv names the channel, whose name nobody else has.
+pub fn engines(channel: &str) -> io::Result<()> {
+    let host = channel::path(channel).join("host").display().to_string();
+    let until = Instant::now() + DEATH;
+    loop {
+        let found = proc::with_arguments(&["--ro-bind", &host, plan::HOST_END])?;
+        let Some(first) = found.first() else { return Ok(()) };
+        if Instant::now() > until {
+            return Err(io::Error::other(format!("engine {first} does not end")));
+        }
+        for pid in found {
+            // Gone already, or not ours to signal: the next look tells.
+            let _ = i32::try_from(pid).map(|pid| proc::signal(pid, SIGKILL));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A record whose maker (its pid starts `rest`) was killed before it was complete: nothing had been started.

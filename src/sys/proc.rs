@@ -76,6 +76,26 @@ pub fn start_time(pid: u32) -> io::Result<Option<u64>> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected form of /proc/PID/stat"))
 }
 
+/// Processes, zombies not counted, whose command line holds `args` side by side: whole arguments, not parts. Our own is left out.
+pub fn with_arguments(args: &[&str]) -> io::Result<Vec<u32>> {
+    let wanted: Vec<u8> = args.iter().flat_map(|a| [b"\0", a.as_bytes()].concat()).chain([0]).collect();
+    let root =
+        rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut found = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&root)? {
+        let Some(pid) = entry?.file_name().to_str().ok().and_then(|n| n.parse::<u32>().ok()) else {
+            continue;
+        };
+        // It may be gone by now; a zombie has no command line.
+        let Ok(line) = proc_file(&format!("/proc/{pid}/cmdline")) else { continue };
+        let holds = line.as_bytes().windows(wanted.len()).any(|w| w == wanted);
+        if holds && pid != std::process::id() {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
 /// `/proc/sys/kernel/random/boot_id`.
 pub fn boot_id() -> io::Result<String> {
     proc_file("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned())
