@@ -56,7 +56,7 @@ impl Supervisor {
             }
             while let Ok(Some(_)) = proc::reap(Duration::ZERO) {}
             if let Some(turn) = self.turns.pop_front()
-                && let Some(exit) = self.turn(&turn)
+                && let Some(exit) = self.turn(turn)
             {
                 return exit;
             }
@@ -77,12 +77,12 @@ impl Supervisor {
     }
 
     /// One turn, from its start to its end event. `Some`: the box must end, and the agent is dead.
-    fn turn(&mut self, turn: &Turn) -> Option<Exit> {
+    fn turn(&mut self, mut turn: Turn) -> Option<Exit> {
         self.store.enter(State::Running);
-        let agent = match turn::begin(turn, &self.store) {
+        let agent = match turn::begin(&mut turn, &self.store) {
             Ok(agent) => agent,
             Err(why) => {
-                self.store.finish(What::TurnFailed(TurnFailed { turn: turn.id.clone(), why }));
+                self.store.finish(What::TurnFailed(TurnFailed { turn: turn.id, why }));
                 return None;
             }
         };
@@ -102,7 +102,7 @@ impl Supervisor {
             Ended::Code(code) => (Some(code), None),
             Ended::Signal(signal) => (None, Some(signal)),
         };
-        self.store.finish(What::TurnEnd(TurnEnd { turn: turn.id.clone(), code, signal }));
+        self.store.finish(What::TurnEnd(TurnEnd { turn: turn.id, code, signal }));
         None
     }
 

@@ -35,8 +35,9 @@ pub struct Agent {
     pub no_writer: Arc<AtomicBool>,
 }
 
-/// Writes the files, starts the agent and the threads of its streams. An error is one clause for a person.
-pub fn begin(turn: &Turn, store: &Arc<Store>) -> Result<Agent, String> {
+/// Writes the files, starts the agent and the threads of its streams; the task is taken out of `turn`, which may be large. An
+/// error is one clause for a person.
+pub fn begin(turn: &mut Turn, store: &Arc<Store>) -> Result<Agent, String> {
     write_files(turn)?;
     let Some((program, args)) = turn.argv.split_first() else {
         return Err("argv is empty".to_owned());
@@ -61,7 +62,7 @@ pub fn begin(turn: &Turn, store: &Arc<Store>) -> Result<Agent, String> {
     let mut child = started.map_err(|e| format!("cannot start {program}: {e}"))?;
     let streams = (child.stdin(), child.stdout(), child.stderr());
     let pid = child.release();
-    attend(pid, streams, &turn.stdin, store).map_err(|e| {
+    attend(pid, streams, std::mem::take(&mut turn.stdin), store).map_err(|e| {
         // The group may be gone already; the supervisor reaps it.
         let _ = proc::signal(group(pid), 9);
         format!("cannot start the threads for {program}: {e}")
@@ -76,7 +77,7 @@ pub fn group(pid: u32) -> i32 {
 type Streams = (Option<OwnedFd>, Option<OwnedFd>, Option<OwnedFd>);
 
 /// The threads of the three streams.
-fn attend(pid: u32, streams: Streams, task: &str, store: &Arc<Store>) -> io::Result<Agent> {
+fn attend(pid: u32, streams: Streams, task: String, store: &Arc<Store>) -> io::Result<Agent> {
     let (stdin, stdout, stderr) = streams;
     let (held, output) = channel();
     let no_writer = Arc::new(AtomicBool::new(false));
@@ -97,7 +98,7 @@ fn attend(pid: u32, streams: Streams, task: &str, store: &Arc<Store>) -> io::Res
         serve::spawn("output", Box::new(move || reader.run()))?;
     }
     if let Some(fd) = stdin {
-        let (conn, task) = (Conn::new(fd), task.to_owned());
+        let conn = Conn::new(fd);
         // An agent that reads no task breaks the pipe when it ends, which ends the thread; closing is the end of the task.
         let body = Box::new(move || drop(conn.write_all(&[task.as_bytes()], limits::TASK_TIME)));
         #[expect(clippy::disallowed_methods, reason = "THREAD-66 writes the task to the agent")]
