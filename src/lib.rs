@@ -32,6 +32,7 @@ pub mod wire {
     pub mod sse;
     pub mod text;
     pub mod toml;
+    mod toml_reader;
 }
 
 /// Effects: every system call of the program starts here. `raw` holds the only `unsafe`.

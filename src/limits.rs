@@ -251,3 +251,7 @@ pub const BOX_FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 pub const RELAY_UIDS: u32 = 1_879_048_192;
 /// The conversation it sends, as JSON: about 100,000 tokens, half of what the smaller models take.
 pub const MINI_HISTORY_BYTES: usize = 400 * 1024;
+/// A TOML file: one is written by hand, and a task in it is text.
+pub const TOML_BYTES: usize = 1024 * 1024;
+/// Nesting of TOML tables and arrays; what a person writes stays under 5.
+pub const TOML_DEPTH: usize = 16;
