@@ -22,6 +22,10 @@ pub const BODY_BYTES: usize = 64 * 1024 * 1024;
 pub const JSON_DEPTH: usize = 128;
 /// Member names of all open objects together, kept to find duplicates; a large recorded request has under 100 at a time.
 pub const JSON_NAMES: usize = 1_000_000;
+/// Judged places in one body (the elements of `models` and `tools` count); real requests have under 10.
+pub const JUDGED_PLACES: usize = 4096;
+/// Characters of the model's name that a record or a message shows.
+pub const MODEL_CHARS: usize = 200;
 /// Connections one relay serves at a time; an agent uses under 10.
 pub const CONNECTIONS: usize = 128;
 /// Time for a whole request head once its first byte came, and for the first byte of a new connection.

@@ -1,6 +1,7 @@
 //! The body policy by tables: what passes, what is refused, and byte for byte what goes upstream.
 
 use sanduk::catalog::providers::Protocol::{self, Chat, CountTokens, Messages, Plain, Responses};
+use sanduk::limits::{JUDGED_PLACES, MODEL_CHARS};
 use sanduk::relay::policy::{self, Deny, Judged};
 use sanduk::relay::start::Grants;
 
@@ -369,6 +370,22 @@ fn the_verdict_says_what_it_did() {
     assert_eq!((refused.status, refused.kind, refused.remedy), (403, "permission_error", "--allow-model"));
     assert_eq!(deny(Chat, r#"{"model":"no"}"#, &grants()).kind, "permission_error");
     assert_eq!(deny(Responses, "[", &grants()).kind, "invalid_request_error");
+}
+
+#[test]
+fn hostile_bodies_stay_small() {
+    let list = |n: usize| {
+        format!(r#"{{"model":"allowed-model","max_tokens":1,"models":[{}]}}"#, vec!["0"; n].join(","))
+    };
+    assert_eq!(deny(Chat, &list(100_000), &Grants::default()).why, "the body names too many models or tools");
+    assert!(forward(Chat, list(JUDGED_PLACES - 10).as_bytes(), &Grants::default()).is_ok());
+    let long = format!(r#"{{"model":"\u001b[2J{}"}}"#, "x".repeat(100_000));
+    assert!(
+        policy::body(Chat, long.as_bytes(), &Grants::default(), true).unwrap().model.unwrap().len()
+            <= MODEL_CHARS
+    );
+    let refused = deny(Chat, &long, &grants());
+    assert!(refused.why.len() < 300 && !refused.why.contains('\u{1b}'), "{}", refused.why);
 }
 
 /// Whatever stands around the edited spans comes out as it went in: the pieces between the edits are the body's own slices.

@@ -3,11 +3,13 @@
 //! nothing is ever re-serialised.
 
 use crate::catalog::providers::Protocol;
+use crate::limits::MODEL_CHARS;
 use crate::relay::policy_read::{Found, Read, Rule, last_name, path_text, read};
 use crate::relay::start::Grants;
 use crate::wire::json::Kind;
 use crate::wire::json::Step::{Each, Member};
 use crate::wire::json_text;
+use crate::wire::text;
 use std::ops::Range;
 
 /// Why a request is refused: a status, the error kind in the protocol's own words, one clause for the agent.
@@ -135,7 +137,7 @@ impl<'a> Judge<'a> {
                 return Err(forbidden(format!("{} may choose another model", path_text(found.path))));
             }
         }
-        Ok(model.map(|f| json_text::text(json_text::inside(self.bytes, &f.span)).into_owned()))
+        Ok(model.map(|f| shown(json_text::inside(self.bytes, &f.span))))
     }
 
     fn allowed(&self, found: &Found) -> Result<(), Deny> {
@@ -145,10 +147,7 @@ impl<'a> Judge<'a> {
             return Ok(());
         }
         let why = if found.kind == Kind::String {
-            format!(
-                "the model {} is not allowed here",
-                json_text::text(inside).chars().take(200).collect::<String>()
-            )
+            format!("the model {} is not allowed here", text::escaped(&shown(inside)))
         } else {
             format!("{} must name a model", path_text(found.path))
         };
@@ -265,6 +264,11 @@ impl<'a> Judge<'a> {
     fn source(&self, found: &Found) -> &'a [u8] {
         self.bytes.get(found.span.clone()).unwrap_or_default()
     }
+}
+
+/// A model's name for a person: decoded, and cut where it is longer than any name.
+fn shown(inside: &[u8]) -> String {
+    json_text::text(inside).chars().take(MODEL_CHARS).collect()
 }
 
 /// 403; the word that `refuse` has for it too.

@@ -1,6 +1,7 @@
 //! What in a request body is judged: one table of places, and one pass over the body that finds them. Pure; refuses what is no
 //! JSON object and names that a careless reader would take for a judged one. Called by `relay/policy.rs`.
 
+use crate::limits::JUDGED_PLACES;
 use crate::wire::json::Step::{Each, Member};
 use crate::wire::json::{Bad, Kind, Scanner, Step, Token};
 use std::ops::Range;
@@ -114,6 +115,9 @@ pub fn read(bytes: &[u8]) -> Result<Read, String> {
         } else if watched && !matches!(token.kind, Kind::ObjectEnd | Kind::ArrayEnd) {
             let place = JUDGED.iter().find(|(path, _)| scanner.at_path(&token, path));
             if let Some(&(path, rule)) = place {
+                if read.found.len() >= JUDGED_PLACES {
+                    return Err("the body names too many models or tools".to_string());
+                }
                 read.found.push(Found { path, rule, kind: token.kind, span: token.span });
             }
         }
