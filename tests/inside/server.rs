@@ -177,8 +177,12 @@ fn only_a_call_with_the_secret_feeds_the_switch() {
     s.client.call_as("GET", "/status?since=0", "", b"").unwrap();
     assert!(s.switch.left() < before, "a stranger keeps no box alive");
     let before = s.switch.left();
-    s.client.call("GET", "/health", b"").unwrap();
-    assert!(s.switch.left() > before);
+    // On a busy machine one call may take longer than all that went before it; without feeding, none ever gains.
+    let gained = (0..1000).any(|_| {
+        s.client.call("GET", "/health", b"").unwrap();
+        s.switch.left() > before
+    });
+    assert!(gained, "a call with the secret is a sign of life");
 }
 
 #[test]
