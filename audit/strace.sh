@@ -47,7 +47,7 @@ while read -r what name; do
   known=
   while read -r kind pattern id; do
     # shellcheck disable=SC2254 # a pattern is what it is meant to be
-    case $what in $kind) ;; *) continue ;; esac
+    case $kind:$what in file:read|file:write|file:look|"$what:$what") ;; *) continue ;; esac
     case $name in $pattern) known=$id; break ;; esac
   done < "$t/rows"
   [ -n "$known" ] || { echo "strace.sh: no row for: $what $name" >&2; bad=1; }
