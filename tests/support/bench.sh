@@ -55,7 +55,7 @@ cat > "$t/nginx.conf" <<NG
 daemon off; worker_processes 2; pid $t/nginx.pid; error_log $t/error.log;
 events { worker_connections 1024; }
 http {
-  access_log off; client_body_temp_path $t/body; proxy_temp_path $t/proxy; fastcgi_temp_path $t/f; uwsgi_temp_path $t/u; scgi_temp_path $t/s;
+  access_log off; client_body_temp_path $t/body; proxy_temp_path $t/proxy; fastcgi_temp_path $t/body; uwsgi_temp_path $t/body; scgi_temp_path $t/body;
   client_max_body_size 64m; client_body_buffer_size 256k; keepalive_requests 10000000;
   upstream model { server 127.0.0.1:$U; keepalive 128; keepalive_requests 10000000; }
   server { listen 127.0.0.1:$U backlog=1024; default_type application/json; location / { return 200 '$answer'; } }
@@ -74,7 +74,7 @@ import sys, time
 from sanduk.proxy import start_proxy
 from sanduk import providers
 sys.stderr = open("/dev/null", "w")
-start_proxy("sk-bench", "RUNTOKEN", "127.0.0.1", $P, upstream="http://127.0.0.1:$U", allow_models=["m"], max_tokens_cap=1000,
+start_proxy("sk-bench", "RUNTOKEN", "127.0.0.1", $P, upstream="127.0.0.1:$U", allow_models=["m"], max_tokens_cap=1000,
             provider=__import__("dataclasses").replace(providers.PROVIDERS["anthropic"], scheme="http", host="127.0.0.1:$U"))
 time.sleep(3600)
 PY
