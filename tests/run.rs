@@ -377,6 +377,66 @@ fn trap_23_an_engine_that_cannot() {
     rig.assert_clean();
 }
 
+/// TRAPS 1, the worst one: records of an unexpected shape, any bytes, any length. The box here is ours: a program that only waits in
+/// the engine's place, and a control server that lies. The run ends, and nothing of it is left.
+#[test]
+fn trap_01_a_box_that_lies() {
+    let lines = [
+        "null",
+        "[]",
+        "{}",
+        "not json",
+        "\u{0}\u{1b}[2J",
+        r#"{"type":null}"#,
+        r#"{"type":"text","text":[1]}"#,
+        r#"{"type":"tool","name":{},"arg":7}"#,
+        r#"{"type":"usage","input":-1,"output":"x"}"#,
+        r#"{"type":"result"}"#,
+        r#"{"type":"result","ending":"done","ok":"yes","turns":1e999}"#,
+        &"[".repeat(60_000),
+        &"x".repeat(60_000),
+    ];
+    let mut events: Vec<Value> = Vec::new();
+    for line in lines {
+        for kind in ["stdout", "stderr"] {
+            events.push(serde_json::json!({"kind": kind, "text": line, "more": line.len() > 50_000}));
+        }
+    }
+    events.push(serde_json::json!({"kind": "turn_end", "turn": "?", "code": 0, "signal": 9}));
+    let numbered: Vec<Value> =
+        events.iter().zip(1u64..).map(|(e, n)| serde_json::json!({"n": n, "what": e})).collect();
+    let version = sanduk::wire::control::VERSION;
+    let status = serde_json::json!({"version": version, "state": "idle", "events": numbered}).to_string();
+
+    let rig = Rig::new(&script(&[], "done"));
+    let bin = rig.place.join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let body = "#!/bin/sh\n[ \"$1\" = --version ] && { echo bubblewrap 0.9.0; exit; }\nexec /bin/sleep 600\n";
+    std::fs::write(bin.join("bwrap"), body).unwrap();
+    std::fs::set_permissions(bin.join("bwrap"), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = rig.command(&["x"]);
+    command.env("PATH", &bin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let record = rig.record_with("engine_pid");
+    let socket = Path::new("/tmp").join(&record["channel"]).join("box/control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for conn in listener.incoming() {
+            let mut conn = conn.unwrap();
+            let mut head = [0; 64 * 1024];
+            let n = conn.read(&mut head).unwrap();
+            let body = if head[..n].starts_with(b"GET") { status.as_str() } else { "{}" };
+            let _ = write!(conn, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    let ran = ran(child.wait_with_output().unwrap()).code(1);
+    assert!(!ran.err.contains("panicked") && !ran.err.contains('\u{1b}'), "{}", ran.err);
+    let pid: u32 = record["engine_pid"].parse().unwrap();
+    assert!(rig::processes().iter().all(|(p, line)| *p != pid || line.is_empty()), "the engine is left");
+    rig.assert_clean();
+}
+
 /// TRAPS 11, 12 and BOX B13, B28: a sweep removes what a record of a dead owner names if it is ours, and nothing else.
 #[test]
 fn box_b13_a_sweep_touches_only_what_is_ours() {

@@ -221,3 +221,166 @@ fn words(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(400)];
     crate::wire::text::short(String::from_utf8_lossy(start).trim(), 200)
 }
+
+/// BOX B14: a box that answers whatever it likes, or not at all.
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    /// A control socket in a directory of its own, which goes with it.
+    struct Hostile(Client);
+
+    impl std::ops::Deref for Hostile {
+        type Target = Client;
+        fn deref(&self) -> &Client {
+            &self.0
+        }
+    }
+
+    impl Drop for Hostile {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0.dir);
+        }
+    }
+
+    /// An empty one.
+    fn place() -> Hostile {
+        let dir = std::env::temp_dir().join(format!("control-{}", crate::sys::proc::random_hex(6).unwrap()));
+        std::fs::create_dir(&dir).unwrap();
+        Hostile(Client { dir, secret: "s".into() })
+    }
+
+    /// One whose every connection is given to `serve`.
+    fn hostile(serve: impl Fn(UnixStream) + Send + 'static) -> Hostile {
+        let place = place();
+        let listener = UnixListener::bind(place.dir.join("control.sock")).unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(|c| serve(c.unwrap())));
+        place
+    }
+
+    /// A box that answers every request with these bytes and closes.
+    fn says(answer: impl AsRef<[u8]> + Send + 'static) -> Hostile {
+        hostile(move |mut conn| {
+            let _ = conn.read(&mut [0; 4096]);
+            let _ = conn.write_all(answer.as_ref());
+        })
+    }
+
+    fn status_of(body: &str) -> Result<Status, Fault> {
+        says(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).status(5)
+    }
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn box_b14_answers_that_are_none() {
+        for answer in [
+            &b""[..],
+            b"\xff\xfe",
+            b"HTTP/1.1 200 OK\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+            b"HTTP/1.1 500 No\r\nContent-Length: 3\r\n\r\n\x1b[m",
+        ] {
+            assert!(says(answer).status(0).is_err(), "{:?}", String::from_utf8_lossy(answer));
+        }
+        let Err(Fault::Refused(500, words)) =
+            says(&b"HTTP/1.1 500 No\r\nContent-Length: 3\r\n\r\n\x1b[m"[..]).status(0)
+        else {
+            panic!("not refused")
+        };
+        assert_eq!(words, "\\u{1b}[m");
+    }
+
+    #[test]
+    fn box_b14_events_are_numbered_on_from_the_cursor() {
+        let event = |n: &str| format!(r#"{{"n":{n},"what":{{"kind":"stdout","text":"x","more":false}}}}"#);
+        let status =
+            |events: &str| format!(r#"{{"version":{VERSION},"state":"running","events":[{events}]}}"#);
+        assert_eq!(status_of(&status(&format!("{},{}", event("6"), event("7")))).unwrap().events.len(), 2);
+        for bad in ["7", "5", "0", "18446744073709551615", "-1", "6.5"] {
+            assert!(status_of(&status(&event(bad))).is_err(), "{bad}");
+        }
+        assert!(status_of(&status(&format!("{},{}", event("6"), event("6")))).is_err());
+        let other = status("").replace(&format!("\"version\":{VERSION}"), "\"version\":99");
+        assert!(matches!(status_of(&other), Err(Fault::Nonsense("another version"))));
+        for body in ["", "null", "[]", "{}", "{\"version\":1,\"events\":{}}"] {
+            assert!(status_of(body).is_err(), "{body}");
+        }
+        assert!(status_of(&"[".repeat(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn box_b14_hung_control_socket() {
+        // Accepts and says nothing; drips a byte now and then; never ends its head, its body, its trailers.
+        let silent = hostile(std::mem::forget);
+        let drip = hostile(|mut conn| {
+            while conn.write_all(b"H").is_ok() {
+                std::thread::sleep(SHORT / 10)
+            }
+        });
+        let endless = |start: &'static [u8], more: &'static [u8]| {
+            hostile(move |mut conn| {
+                let _ = conn.write_all(start);
+                while conn.write_all(more).is_ok() {}
+            })
+        };
+        let head = endless(b"HTTP/1.1 200 OK\r\n", b"a: b\r\n");
+        let body = endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"4000\r\n");
+        let close = endless(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 4096]);
+        for client in [silent, drip, head, body, close] {
+            // Ended by the time or by a size, whichever comes first; a hang would fail the whole test run.
+            assert!(client.call("GET", "/status?since=0", b"", Duration::from_secs(2)).is_err());
+        }
+        // A backlog that is full: connect(2) itself would wait for ever.
+        let full = place();
+        let _listener = UnixListener::bind(full.dir.join("control.sock")).unwrap();
+        let mut parked = Vec::new();
+        loop {
+            #[expect(clippy::disallowed_methods, reason = "tests")]
+            match net::connect_unix(&full.dir, "control.sock", Duration::from_millis(50)) {
+                Ok(conn) if parked.len() < 10_000 => parked.push(conn),
+                _ => break,
+            }
+        }
+        assert!(matches!(full.call("GET", "/", b"", SHORT), Err(Fault::Broken(_))), "{}", parked.len());
+    }
+
+    #[test]
+    fn box_b14_what_is_no_socket_is_not_connected_to() {
+        let bait = says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        assert!(bait.call("GET", "/", b"", SHORT).is_ok());
+        let link = place();
+        std::os::unix::fs::symlink(bait.dir.join("control.sock"), link.dir.join("control.sock")).unwrap();
+        assert!(matches!(link.call("GET", "/", b"", SHORT), Err(Fault::Broken(_))));
+    }
+
+    #[test]
+    fn a_box_that_fails_is_given_up_after_a_few_calls() {
+        let calls = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let seen = std::sync::Arc::clone(&calls);
+        let client = hostile(move |mut conn| {
+            let _ = conn.read(&mut [0; 4096]);
+            let first = seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            let _ =
+                conn.write_all(if first { b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}" } else { b"no" });
+        });
+        let told = std::cell::RefCell::new(Vec::new());
+        client.follow(b"{}", &|news| {
+            told.borrow_mut().push(match news {
+                News::Started => "started",
+                News::Events(_) => "events",
+                News::Lost(_) => "lost",
+            });
+            true
+        });
+        assert_eq!(told.into_inner(), ["started", "lost"]);
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 1 + limits::CONTROL_FAILURES);
+    }
+}
