@@ -13,3 +13,5 @@ mod rig;
 mod role;
 #[path = "relay/safety.rs"]
 mod safety;
+#[path = "relay/secure.rs"]
+mod secure;

@@ -100,7 +100,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
     say(&format!(
         "serving {} at {place} on {serving_at}; {}; {record}",
         serving.provider.name,
-        features.join(" ")
+        features.join(", ")
     ));
     start::in_background(listener, &serving)?;
     watch(signals, send)?;

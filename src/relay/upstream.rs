@@ -3,8 +3,10 @@
 
 use crate::error::Error;
 use crate::relay::start::Upstream;
-use crate::sys::{exec, net};
+use crate::relay::tls;
+use crate::sys::{exec, file, net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 /// Reads `scheme://host[:port]`: nothing else may stand in it, because what comes after would either be dropped silently or choose
 /// another host (`http://127.0.0.1:80@evil.test`). Plain http is for this machine only, unless `insecure`.
@@ -45,10 +47,17 @@ pub fn prepare(upstream: &mut Upstream) -> Result<(), Error> {
     upstream.addresses = addresses;
     if upstream.tls {
         let Some(path) = exec::find_fixed("openssl") else {
-            return Err(Error::wrong("find", "openssl", "it is in none of the fixed directories")
-                .remedy("install the package openssl"));
+            let why = "it is in none of the fixed directories";
+            return Err(Error::wrong("find", "openssl", why).remedy("install the package openssl"));
         };
         upstream.openssl = path.display().to_string();
+        tls::check_openssl(&upstream.openssl).map_err(|why| Error::wrong("use", "openssl", why))?;
+    }
+    if let Some(given) = &upstream.ca_file {
+        // openssl runs in another directory and under rules made of real paths.
+        #[expect(clippy::disallowed_methods, reason = "FILE-23 --ca-file as an absolute path")]
+        let real = file::real_path(Path::new(given)).map_err(|e| Error::wrong("open", given.clone(), e))?;
+        upstream.ca_file = Some(real.display().to_string());
     }
     Ok(())
 }
