@@ -2,6 +2,7 @@
 //! redirect: any answer but 401 and 403 counts as "not refused".
 
 use crate::catalog::providers::{Protocol, Provider};
+use crate::error::Error;
 use crate::limits;
 use crate::relay::answer;
 use crate::relay::exchange::{self, Failed};
@@ -12,8 +13,8 @@ use crate::relay::upstream;
 use crate::secret::Secret;
 use crate::wire::http::Field;
 
-/// `Err`: one line for a person, exit 2. Providers without a preflight path pass.
-pub fn check(provider: &Provider, pool: &Pool, key: &Secret) -> Result<(), String> {
+/// Errors: exit 2. Providers without a preflight path pass.
+pub fn check(provider: &Provider, pool: &Pool, key: &Secret) -> Result<(), Error> {
     if provider.preflight.is_empty() {
         return Ok(());
     }
@@ -24,23 +25,25 @@ pub fn check(provider: &Provider, pool: &Pool, key: &Secret) -> Result<(), Strin
         .map(|(name, value)| Field { name, value: value.as_bytes() })
         .collect();
     let out = Outgoing { method: "GET", target: &provider.preflight, fields: &fields, length: None };
-    let head = inject::head(&policy::bodyless(), provider, &upstream::host_value(pool.upstream()), key, &out)
-        .map_err(|bad| format!("the key cannot be sent: {}", bad.why()))?;
+    let bad = |why: String| Error::wrong("use the key with", place.clone(), why);
+    let host = upstream::host_value(pool.upstream());
+    let head =
+        inject::head(&policy::bodyless(), provider, &host, key, &out).map_err(|b| bad(b.why().into()))?;
     let mut buf = vec![0; limits::HEAD_BYTES];
     #[expect(clippy::disallowed_methods, reason = "KEY-26 the head of the preflight, to the provider")]
     let parts = [head.expose()];
-    let answer =
-        exchange::ask(pool, &parts, "GET", &mut buf, limits::PREFLIGHT_TIME).map_err(
-            |failed| match failed {
-                Failed::Unreachable(e) => format!("{place} cannot be reached: {e}"),
-                Failed::Silent => format!("{place} did not answer"),
-                Failed::Broken(why) => format!("{place} gave no answer: {why}"),
-            },
-        )?;
+    let answer = exchange::ask(pool, &parts, "GET", &mut buf, limits::PREFLIGHT_TIME).map_err(|failed| {
+        bad(match failed {
+            Failed::Unreachable(e) => format!("it cannot be reached: {e}"),
+            Failed::Silent => "it did not answer".into(),
+            Failed::Broken(why) => format!("it gave no answer: {why}"),
+        })
+    })?;
     let at = (answer.start, answer.filled);
     match answer::head(provider, Protocol::Plain, "GET", false, true, &buf, at) {
         Ok(Some(head)) if matches!(head.status, 401 | 403) => {
-            Err(format!("{place} refused the key ({}, status {})", provider.key_variable, head.status))
+            let why = format!("it refused the key (status {})", head.status);
+            Err(bad(why).remedy(format!("check {}", provider.key_variable)))
         }
         _ => Ok(()),
     }

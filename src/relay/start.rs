@@ -6,7 +6,7 @@ use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::log::{self, Log, NO_PREV, Record};
 use crate::relay::pool::Pool;
-use crate::relay::serving::{Parts, Serving, Tell};
+use crate::relay::serving::{Parts, Serving};
 use crate::relay::{conn, preflight, upstream};
 use crate::secret::Secret;
 use crate::sys::net::{self, Conn, Listener};
@@ -179,18 +179,42 @@ pub fn role() -> Result<Exit, Error> {
     proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
     let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
     let (token, key) = secrets_from(fd(secrets)?)?;
-    let (listener, log, notes) = (Listener::new(fd(listener)?), fd(log)?, Mutex::new(Conn::new(fd(notes)?)));
-    let tell: Tell = Box::new(move |note| tell(&notes, &note));
+    let (listener, log) = (Listener::new(fd(listener)?), fd(log)?);
+    let notes = Arc::new(Mutex::new(Conn::new(fd(notes)?)));
+    match begin(order, token, key, listener, log, &notes) {
+        Ok(serving) => {
+            wait_for_end_of_life();
+            let closed = serving.log.close("the keeper let go");
+            closed.map_err(|e| Error::fault("write", "the record of calls", e))?;
+            Ok(Exit::Ok)
+        }
+        // The asker prints it; a second time on our standard error would be once too often.
+        Err(stop) => {
+            let exit = stop.exit();
+            let why = stop.to_string();
+            tell(&notes, &Note::Refused(Stop { why, exit: exit.code() }));
+            Ok(exit)
+        }
+    }
+}
+
+/// From confinement to the first connection.
+fn begin(
+    order: Order,
+    token: Secret,
+    key: Secret,
+    listener: Listener,
+    log: OwnedFd,
+    notes: &Arc<Mutex<Conn>>,
+) -> Result<Arc<Serving>, Error> {
     let provider = providers::shipped(&order.provider)
         .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
     let features = confined(&order.upstream)?;
     let pool = Pool::new(order.upstream);
-    if order.preflight
-        && let Err(why) = preflight::check(&provider, &pool, &key)
-    {
-        tell(Note::Refused(Stop { why, exit: Exit::Wrong.code() }));
-        return Ok(Exit::Wrong);
+    if order.preflight {
+        preflight::check(&provider, &pool, &key)?;
     }
+    let of = Arc::clone(notes);
     let serving = Arc::new(Serving::new(Parts {
         provider,
         hosts: order.hosts,
@@ -200,16 +224,14 @@ pub fn role() -> Result<Exit, Error> {
         key,
         pool,
         log: Log::new(Some(log), 0, NO_PREV.into()),
-        tell,
+        tell: Box::new(move |note| tell(&of, &note)),
         // The asker, told by a note, ends the run; until then every request is refused.
         ended: Box::new(|_| {}),
     }));
     started(&serving)?;
     serving.tell(Note::Ready(Ready { features }));
     in_background(listener, &serving)?;
-    wait_for_end_of_life();
-    serving.log.close("the keeper let go").map_err(|e| Error::fault("write", "the record of calls", e))?;
-    Ok(Exit::Ok)
+    Ok(serving)
 }
 
 /// One line of JSON; the rest of standard input is the keeper's life.

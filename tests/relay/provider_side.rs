@@ -297,7 +297,6 @@ fn t06_a_half_closed_client_gets_its_answer() {
     assert!(got.ends_with("late"), "{got}");
 }
 
-/// TRAPS 55: no Nagle stall on a kept-alive connection; only a bound that such a stall (40 ms each) cannot meet.
 #[test]
 fn large_bodies_pass_whole_both_ways() {
     let body: String = (0..3_000_000u32).map(|n| char::from(b'a' + u8::try_from(n % 26).unwrap())).collect();
@@ -322,4 +321,39 @@ fn trap_54_many_at_once() {
     for stream in &mut streams {
         read_until(stream, &mut Vec::new(), "\r\n\r\n{}");
     }
+}
+
+/// TRAPS 55: head and body leave in one piece, both ways; in two, with Nagle's rule, every call on a kept connection stalls.
+#[test]
+fn trap_55_head_and_body_in_one_piece() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = format!("http://{}", listener.local_addr().unwrap());
+    let first = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut piece = [0; 65536];
+        let n = stream.read(&mut piece).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody").unwrap();
+        String::from_utf8_lossy(&piece[..n]).into_owned()
+    });
+    let relay = Relay::start(&Provider::plain(), &["--upstream", &upstream]);
+    let mut stream = relay.connect();
+    stream.write_all(post(MESSAGES, "", BODY).as_bytes()).unwrap();
+    let mut piece = [0; 65536];
+    let n = stream.read(&mut piece).unwrap();
+    assert!(String::from_utf8_lossy(&piece[..n]).ends_with("\r\n\r\nbody"));
+    assert!(first.join().unwrap().ends_with(BODY));
+}
+
+/// A connection that says nothing is closed without an answer; one that begins a head and stops is told so.
+#[test]
+fn t01_t03_silent_and_slow_clients() {
+    let relay = Relay::start(&Provider::plain(), &[]);
+    let (mut silent, mut slow) = (relay.connect(), relay.connect());
+    slow.write_all(b"GET /v1/models HTTP/1.1\r\nHost: rel").unwrap();
+    let mut got = Vec::new();
+    silent.read_to_end(&mut got).unwrap();
+    assert!(got.is_empty());
+    read_until(&mut slow, &mut got, "\r\n\r\n");
+    assert_eq!(status(&String::from_utf8_lossy(&got)), "408");
 }

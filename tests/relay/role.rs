@@ -24,6 +24,20 @@ fn role(provider: &Provider, log: &str, preflight: bool) -> Role {
 fn role_by(provider: &Provider, log: &str, preflight: bool, program: &str, args: &[&str]) -> Role {
     let listener = net::listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address().unwrap();
+    let on = On { listener, address, peer_uid: None, become_uid: None };
+    role_on(on, provider, log, preflight, program, args)
+}
+
+/// Where a role listens, whom it serves, who it becomes.
+struct On {
+    listener: net::Listener,
+    address: SocketAddr,
+    peer_uid: Option<u32>,
+    become_uid: Option<(u32, u32)>,
+}
+
+fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &str, args: &[&str]) -> Role {
+    let On { listener, address, peer_uid, become_uid } = on;
     let listener = OwnedFd::from(listener);
     let (secrets, secrets_in) = net::pipe().unwrap();
     let (notes, notes_in) = net::pipe().unwrap();
@@ -39,9 +53,9 @@ fn role_by(provider: &Provider, log: &str, preflight: bool, program: &str, args:
             openssl: String::new(),
         },
         hosts: vec!["relay.test".into()],
-        peer_uid: None,
+        peer_uid,
         grants: Grants::default(),
-        become_uid: None,
+        become_uid,
         fds: Fds {
             listener: listener.as_raw_fd(),
             secrets: secrets.as_raw_fd(),
@@ -162,6 +176,8 @@ fn a_refused_key_is_told_before_anything_is_served() {
 fn full_device_forwards_nothing() {
     let provider = Provider::plain();
     let mut role = role(&provider, "/dev/full", false);
+    let Note::Refused(stop) = role.note() else { panic!("not refused") };
+    assert!(stop.why.contains("record") && stop.exit == 2, "{stop:?}");
     assert_eq!(role.code(), exec::Ended::Code(2));
     assert!(provider.seen().is_empty());
 }
@@ -200,4 +216,51 @@ fn a_killed_keeper_takes_it_along() {
     role.life = None;
     assert_eq!(role.code(), exec::Ended::Code(0));
     assert!(TcpStream::connect(role.address).is_err());
+}
+
+/// BOX B39: only the box's uid is served on its socket; others get not even an answer.
+#[test]
+fn box_b39_foreign_uid_on_the_socket() {
+    let me = sanduk::sys::proc::ids().0;
+    for (uid, served) in [(me, true), (me + 12345, false)] {
+        let provider = Provider::plain();
+        let dir = crate::rig::fresh_dir();
+        let listener = net::listen_unix(&dir, "relay.sock", 0o666).unwrap();
+        let nowhere = "127.0.0.1:9".parse().unwrap();
+        let on = On { listener, address: nowhere, peer_uid: Some(uid), become_uid: None };
+        let mut role =
+            role_on(on, &provider, &log_path(), false, env!("CARGO_BIN_EXE_sanduk"), &["relay-role"]);
+        role.ready();
+        let mut stream = std::os::unix::net::UnixStream::connect(dir.join("relay.sock")).unwrap();
+        let _ = stream.write_all(get("/v1/models", "").as_bytes());
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut got = String::new();
+        let _ = stream.read_to_string(&mut got);
+        assert_eq!(got.starts_with("HTTP/1.1 200"), served, "{got}");
+        assert_eq!(provider.seen().len(), usize::from(served));
+    }
+}
+
+/// BOX B3: started by root, the relay has a uid of its own and no capability; the filter is on whoever starts it.
+#[test]
+fn box_b3_not_root_and_filtered() {
+    let root = sanduk::sys::proc::ids().0 == 0;
+    let provider = Provider::plain();
+    let listener = net::listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.address().unwrap();
+    let on = On { listener, address, peer_uid: None, become_uid: root.then_some((54321, 54321)) };
+    let mut role = role_on(on, &provider, &log_path(), false, env!("CARGO_BIN_EXE_sanduk"), &["relay-role"]);
+    role.ready();
+    assert_eq!(status(&role.ask(&get("/v1/models", ""))), "200");
+    let text = std::fs::read_to_string(format!("/proc/{}/status", role.child.id())).unwrap();
+    let value = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_string();
+    if root {
+        assert_eq!(value("Uid:"), "54321\t54321\t54321\t54321");
+        assert_eq!(value("Gid:"), "54321\t54321\t54321\t54321");
+        assert_eq!(value("Groups:"), "");
+    }
+    for set in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"] {
+        assert_eq!(value(set), "0000000000000000", "{set}");
+    }
+    assert_eq!((value("NoNewPrivs:").as_str(), value("Seccomp:").as_str()), ("1", "2"));
 }
