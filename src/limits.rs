@@ -139,8 +139,9 @@ pub const LOG_BYTES: u64 = 256 * 1024 * 1024;
 pub const SHOWN_CHARS: usize = 200;
 /// Connections that may wait to be accepted: with 5 the kernel drops SYNs and clients stall for seconds.
 pub const BACKLOG: i32 = 1024;
-/// Stack of a connection's thread; inflating a compressed answer and parsing its usage need the most.
-pub const STACK_BYTES: usize = 256 * 1024;
+/// Stack of each thread but the first. Inflating an answer and parsing JSON at full depth need under 64 KiB each as shipped, but
+/// 200 KiB in a debug build, and copy buffers may lie there too. Pages that are not touched cost nothing.
+pub const STACK_BYTES: usize = 512 * 1024;
 /// A worker thread without a connection for so long ends.
 pub const WORKER_IDLE: Duration = Duration::from_secs(30);
 /// Pause of the accept loop while descriptors or memory are short.
