@@ -29,13 +29,13 @@ test: test-fast audit ## everything: test-fast, audit, sealed boxes on bwrap
 test-fast: setup ## formatting, lints, unit tests; no engine
 	@cargo fmt --check
 	@$(CARGO) clippy --locked --all-targets -- -D warnings
-	@$(CARGO) test --locked --lib --test wire --test json --test policy --test usage --test agents
+	@$(CARGO) test --locked --lib --test wire --test json --test json_fuzz --test policy --test usage --test agents
 
 audit: ## ledgers against the code, SBOM against the lock file
 	@sh audit/check
 
 fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
-	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json -- --nocapture
+	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test usage -- --nocapture
 
 bench: setup ## ratios against nginx, the Python tool, bare bwrap; all in one run
 	@$(CARGO) build --release --locked --bin sanduk --example upstream
