@@ -59,6 +59,10 @@ pub fn prepare(upstream: &mut Upstream) -> Result<(), Error> {
         let real = file::real_path(Path::new(given)).map_err(|e| Error::wrong("open", given.clone(), e))?;
         upstream.ca_file = Some(real.display().to_string());
     }
+    // A name that no certificate can be checked against, or a relative CA file, is found now and not at the first call.
+    for address in upstream.addresses.iter().filter(|_| upstream.tls) {
+        tls::argv(upstream, *address).map_err(|e| Error::wrong("speak TLS to", upstream.host.clone(), e))?;
+    }
     Ok(())
 }
 
