@@ -497,3 +497,43 @@ fn trap_17_a_run_beside_another() {
     ran(long.wait_with_output().unwrap()).code(0);
     rig.assert_clean();
 }
+
+/// `audit/argv.txt`: what the engine is told, word for word, and that our own roles are told nothing.
+#[test]
+fn arguments_are_those_of_the_ledger() {
+    use sanduk::engine::plan::{Mask, Mount, Plan};
+    let mount = |host: &str, dest: &str, readonly| Mount { host: host.into(), dest: dest.into(), readonly };
+    let mask = |path: &str, directory| Mask { path: path.into(), directory };
+    let plan = Plan {
+        user: (1234, 5678),
+        channel: "/tmp/sbx-CHANNEL".into(),
+        workdir: "/WORKDIR".into(),
+        mounts: vec![mount("/MOUNT", "/DEST", false), mount("/MOUNT", "/RO", true)],
+        masks: vec![mask("FILE", false), mask("DIR", true)],
+    };
+    let argv = sanduk::engine::bwrap::argv(&plan);
+    let words: Vec<&str> = argv.iter().map(|a| a.to_str().unwrap()).collect();
+    let ours = words.join(" ").replace("1234", "UID").replace("5678", "GID");
+    let ledger =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/argv.txt")).unwrap();
+    let row = |id: &str| ledger.lines().find_map(|l| l.strip_prefix(id)).unwrap_or_default();
+    assert_eq!(row("EXEC-41 bwrap | "), ours);
+
+    let rig = Rig::new(&script(&["sleep 1"], "done"));
+    let child = rig.start(&["x"]);
+    let record = rig.record_with("engine_pid");
+    let keeper: u32 = record["keeper_pid"].parse().unwrap();
+    let line = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    let roles: Vec<String> =
+        rig::processes().into_iter().map(|(_, l)| l).filter(|l| l.contains("/sanduk ")).collect();
+    assert!(line(keeper).ends_with("\0keeper\0"));
+    assert!(roles.iter().any(|l| l.ends_with(" relay-role ")), "{roles:?}");
+    assert_eq!((row("EXEC-43 sanduk | "), row("EXEC-40 sanduk | ")), ("keeper", "relay-role"));
+    let engine: u32 = record["engine_pid"].parse().unwrap();
+    for pid in [keeper, engine] {
+        // BOX B9: nothing of the environment reaches a child; the keeper's is not even readable by an ordinary user.
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        assert!(environ.is_empty(), "{}", String::from_utf8_lossy(&environ));
+    }
+    ran(child.wait_with_output().unwrap()).code(0);
+}

@@ -5,6 +5,7 @@ use crate::engine::bwrap;
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::start::Upstream;
+use crate::relay::tls;
 use crate::sys::exec::{self, Ended, Feed};
 use crate::sys::net::{self, Conn};
 use std::path::Path;
@@ -15,7 +16,7 @@ pub fn engine(path: &Path) -> Result<String, Error> {
         Error::new(Exit::Engine, "use", path.display().to_string(), why)
             .remedy("install bubblewrap 0.8 or newer")
     };
-    bwrap::version(&answer(path, "--version").map_err(|e| cannot(e.to_string()))?).map_err(cannot)
+    bwrap::version(&answer(path).map_err(|e| cannot(e.to_string()))?).map_err(cannot)
 }
 
 /// Fills in where the provider is and what speaks TLS to it.
@@ -40,25 +41,20 @@ pub fn upstream(upstream: &mut Upstream) -> Result<(), Error> {
 
 /// The system's openssl, from fixed directories: PATH does not choose what sees the key.
 fn openssl() -> Result<String, Error> {
-    let install = "install openssl 3 (apt install openssl)";
     let path = exec::find_fixed("openssl").ok_or_else(|| {
-        Error::wrong("find", "openssl", "it is in none of the system's directories").remedy(install)
+        Error::wrong("find", "openssl", "it is in none of the system's directories")
+            .remedy("install openssl 3 (apt install openssl)")
     })?;
-    let on = path.display().to_string();
-    let said = answer(&path, "version").map_err(|e| Error::wrong("use", on.clone(), e).remedy(install))?;
-    match said.starts_with("OpenSSL 3.") {
-        true => Ok(on),
-        false => {
-            Err(Error::wrong("use", on, format!("it is {}, not OpenSSL 3", said.trim())).remedy(install))
-        }
-    }
+    let path = path.display().to_string();
+    tls::check_openssl(&path).map_err(|why| Error::wrong("use", path.clone(), why))?;
+    Ok(path)
 }
 
-/// The first output of `program arg`.
-fn answer(program: &Path, arg: &str) -> std::io::Result<String> {
+/// The first output of `program --version`.
+fn answer(program: &Path) -> std::io::Result<String> {
     let order = exec::Order {
         program: program.to_path_buf(),
-        args: vec![arg.into()],
+        args: vec!["--version".into()],
         env: Vec::new(),
         stdin: Feed::Null,
         stdout: Feed::Pipe,
@@ -68,7 +64,7 @@ fn answer(program: &Path, arg: &str) -> std::io::Result<String> {
         cwd: "/".into(),
         own_group: true,
     };
-    #[expect(clippy::disallowed_methods, reason = "EXEC-42 bwrap --version, openssl version")]
+    #[expect(clippy::disallowed_methods, reason = "EXEC-42 bwrap --version")]
     let mut child = exec::start(order)?;
     let mut said = Vec::new();
     if let Some(out) = child.stdout().map(Conn::new) {
