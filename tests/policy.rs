@@ -289,6 +289,51 @@ fn what_goes_upstream() {
 }
 
 #[test]
+fn trap_58_a_body_that_is_no_object() {
+    for body in ["[1]", "null", "\"s\"", "5", "", " "] {
+        assert_eq!(forward(Messages, body.as_bytes(), &Grants::default()), Err(400), "{body}");
+    }
+    let odd = r#"{"messages":null,"tools":5,"output_config":null}"#;
+    assert_eq!(forward(Messages, odd.as_bytes(), &Grants::default()), Ok(odd.as_bytes().to_vec()));
+}
+
+#[test]
+fn trap_59_duplicates_and_byte_order_marks() {
+    for body in [r#"{"a":{"b":[{"c":1,"\u0063":2}]}}"#, "\u{feff}{}", r#"{"model":"x","model":"x"}"#] {
+        assert_eq!(forward(Chat, body.as_bytes(), &Grants::default()), Err(400), "{body}");
+    }
+}
+
+#[test]
+fn trap_60_both_caps_of_chat() {
+    let capped = Grants { max_tokens_cap: Some(100), ..Grants::default() };
+    let body = r#"{"max_completion_tokens":50,"max_tokens":99999}"#;
+    assert_eq!(forward(Chat, body.as_bytes(), &capped), Ok(body.replace("99999", "100").into_bytes()));
+    for value in ["true", "-1", "1e9", "0", "\"5\""] {
+        let body = format!(r#"{{"max_completion_tokens":50,"max_tokens":{value}}}"#);
+        assert_eq!(forward(Chat, body.as_bytes(), &capped), Err(400), "{value}");
+    }
+}
+
+#[test]
+fn trap_61_include_usage_only_where_it_is_known() {
+    let body = br#"{"stream":true}"#;
+    for (protocol, added) in [(Chat, 1), (Messages, 0), (Responses, 0), (CountTokens, 0)] {
+        let judged = policy::body(protocol, body, &Grants::default(), true).unwrap();
+        assert_eq!(judged.edits.len(), added, "{protocol:?}");
+    }
+    assert!(policy::body(Chat, body, &Grants::default(), false).unwrap().edits.is_empty());
+}
+
+#[test]
+fn trap_62_numbers_and_order_survive() {
+    let body = r#"{"z":1.10,"max_tokens":5000,"a":12345678901234567890123,"b":1E400,"u":"\u00e9"}"#;
+    let want = body.replace("5000", "1000");
+    let capped = Grants { max_tokens_cap: Some(1000), ..Grants::default() };
+    assert_eq!(forward(Messages, body.as_bytes(), &capped), Ok(want.into_bytes()));
+}
+
+#[test]
 fn refusals() {
     let cases: &[(u16, Protocol, &str)] = &[
         (403, CountTokens, r#"{"model":"other","messages":[]}"#),

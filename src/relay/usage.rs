@@ -92,13 +92,14 @@ impl Reader {
 
     /// The answer ended, cleanly or not. Where nothing was to be read the (absent) numbers are final.
     pub fn finish(self) -> Usage {
+        let good = self.good;
         let usage = match self.source {
             Source::Nothing => return Usage { complete: true, ..Usage::default() },
-            Source::Opaque => Usage { owed: true, ..Usage::default() },
-            Source::Plain(content) => content.finish(),
-            Source::Gzip(gzip) => gzip.finish(),
+            Source::Opaque => Usage { owed: true, complete: !good, ..Usage::default() },
+            Source::Plain(content) => content.finish(good),
+            Source::Gzip(gzip) => gzip.finish(good),
         };
-        Usage { owed: usage.owed && self.good, ..usage }
+        Usage { owed: usage.owed && good, ..usage }
     }
 }
 
@@ -200,19 +201,19 @@ impl Content {
         }
     }
 
-    fn finish(mut self) -> Usage {
+    /// `good`: a 2xx. An error page in whatever shape is as final as an error can be.
+    fn finish(mut self, good: bool) -> Usage {
         let (mut tally, scan) = (self.tally, &mut self.scan);
         match self.shape {
-            Shape::Unknown(_) => tally.stream_over(),
+            Shape::Unknown(_) => (),
             Shape::Json => {
                 let closed = scan.done();
-                tally.json_over(scan.finish(), closed)
+                return tally.json_over(scan.finish(), closed);
             }
-            Shape::Stream(mut stream) => {
-                stream.finish(&mut |name, data| tally.event(name, data, scan));
-                tally.stream_over()
-            }
+            Shape::Stream(mut stream) => stream.finish(&mut |name, data| tally.event(name, data, scan)),
         }
+        let usage = tally.stream_over();
+        Usage { complete: usage.complete || !good, ..usage }
     }
 }
 
@@ -245,14 +246,14 @@ impl Gzip {
         self.broken = self.decoder.write_all(bytes).is_err();
     }
 
-    fn finish(mut self) -> Usage {
+    fn finish(mut self, good: bool) -> Usage {
         // A missing trailer is not our fault to report: what could be read was read.
         let _ = self.decoder.try_finish();
         let content = std::mem::replace(
             &mut self.decoder.get_mut().content,
             Content::new(Tally::Chat(Chat::default())),
         );
-        content.finish()
+        content.finish(good)
     }
 }
 
