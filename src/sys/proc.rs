@@ -128,14 +128,11 @@ pub fn harden(keep: &[i32]) -> io::Result<()> {
     let mut kept: Vec<u32> = keep.iter().filter_map(|n| u32::try_from(*n).ok()).filter(|n| *n >= 3).collect();
     kept.sort_unstable();
     kept.dedup();
-    let mut first = 3;
-    for number in &kept {
-        if first < *number {
-            raw::close_range(first, number - 1)?;
-        }
-        first = number + 1;
+    match close_others(&kept) {
+        // Before Linux 5.9, or refused by an engine whose own filter does not know the call.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => close_listed(&kept)?,
+        other => other?,
     }
-    raw::close_range(first, u32::MAX)?;
     for number in kept {
         // Adopted only to set the flag; released again, for `net::inherited` to take.
         let fd = raw::adopt(number as i32)?;
@@ -146,6 +143,40 @@ pub fn harden(keep: &[i32]) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     no_core()
+}
+
+/// Closes the ranges between the kept numbers, which are sorted.
+fn close_others(kept: &[u32]) -> io::Result<()> {
+    let mut first = 3;
+    for number in kept {
+        if first < *number {
+            raw::close_range(first, number - 1)?;
+        }
+        first = number + 1;
+    }
+    raw::close_range(first, u32::MAX)
+}
+
+/// The same by the kernel's list of what is open.
+fn close_listed(kept: &[u32]) -> io::Result<()> {
+    let list = rustix::fs::open(
+        "/proc/self/fd",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let mut open = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&list)? {
+        let number = entry?.file_name().to_str().ok().and_then(|n| n.parse::<u32>().ok());
+        open.extend(number.filter(|n| *n >= 3 && !kept.contains(n)));
+    }
+    drop(list);
+    for number in open {
+        // Those that the listing itself held are closed already.
+        if let Ok(fd) = raw::adopt(number as i32) {
+            drop(fd);
+        }
+    }
+    Ok(())
 }
 
 /// RLIMIT_CORE 1, not 0: a core handler on a pipe (`core_pattern` with `|`) is called in spite of 0, but not for 1 (core(5)).
