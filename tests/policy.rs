@@ -349,6 +349,7 @@ fn refusals() {
         (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"preset":"x"}"#),
         (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"fallbacks":[{"model":"x"}]}"#),
         (403, Messages, r#"{"model":"allowed-model","max_tokens":1,"fallbacks":"default"}"#),
+        (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"moderation":{"model":"x"}}"#),
         (403, Messages, r#"{"model":"allowed-model","max_tokens":1,"tools":[{"model":"x"}]}"#),
         (400, Messages, r#"{"model":"allowed-model","max_tokens":1,"thinking":{"budget_tokens":"5000"}}"#),
         (400, Messages, r#"{"model":"allowed-model","max_tokens":1,"thinking":{"Budget_tokens":5000}}"#),

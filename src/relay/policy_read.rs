@@ -61,6 +61,8 @@ const JUDGED: &[(&[Step<'static>], Rule)] = &[
     (&[Member("tools")], Rule::Parent),
     (&[Member("tools"), Each, Member("model")], Rule::MoreModel),
     (&[Member("tools"), Each, Member("max_tokens")], Rule::Cap),
+    (&[Member("moderation")], Rule::Parent),
+    (&[Member("moderation"), Member("model")], Rule::MoreModel),
     (&[Member("route")], Rule::Router),
     (&[Member("preset")], Rule::Router),
     (&[Member("plugins")], Rule::Router),
