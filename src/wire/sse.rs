@@ -110,7 +110,8 @@ impl Reader {
         match name {
             b"data" => {
                 let joined = if self.has_data { self.data.len().saturating_add(1) } else { 0 };
-                if cut || self.over || joined.saturating_add(value.len()) > self.most {
+                // A line that was cut is longer than `most` by what `LINE_EXTRA` holds beside `data: `.
+                if joined.saturating_add(value.len()) > self.most {
                     self.over = true;
                     self.data = Vec::new();
                 } else {
