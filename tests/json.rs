@@ -324,10 +324,13 @@ fn large_body() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Prints times; asserts none. `cargo test --release --test json -- --ignored --nocapture speed`
+/// Prints times; asserts none. `SANDUK_SPEED=1 cargo test --release --test json speed -- --nocapture`
 #[test]
-#[ignore = "measures"]
 fn speed() {
+    if std::env::var_os("SANDUK_SPEED").is_none() {
+        println!("skipped: SANDUK_SPEED is not set");
+        return;
+    }
     let body = large_body();
     let grants =
         Grants { sealed: false, allow_models: vec!["allowed-model".to_string()], max_tokens_cap: Some(1000) };

@@ -342,10 +342,13 @@ fn fuzz_mutated_answers_in_random_pieces() {
     assert!(told > rounds / 4, "the mutations leave too little: {told}");
 }
 
-/// Prints the reader's speed. `cargo test --release --test usage -- --ignored --nocapture speed`
+/// Prints the reader's speed. `SANDUK_SPEED=1 cargo test --release --test usage speed -- --nocapture`
 #[test]
-#[ignore = "measures"]
 fn speed() {
+    if std::env::var_os("SANDUK_SPEED").is_none() {
+        println!("skipped: SANDUK_SPEED is not set");
+        return;
+    }
     let event = br#"data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1700000001,"model":"kelp-mini","choices":[{"index":0,"delta":{"content":"some words "},"finish_reason":null}],"usage":null}
 
 "#;
