@@ -23,7 +23,17 @@ told("pair_unix", lambda: socket.socketpair())
 told("pair_tipc", lambda: socket.socketpair(30, 1))
 call("ptrace", nr(101,117), 16, 0x7fffffff, 0, 0)
 call("readv", nr(310,270), os.getpid(), 0, 0, 0, 0, 0)
+call("writev", nr(311,271), os.getpid(), 0, 0, 0, 0, 0)
+call("fallocate", nr(285,47), -1, 0, 0, 1)
+call("pwritev2", nr(328,287), -1, 0, 0, 0, 0, 0)
 call("io_uring", 425, 1, 0)
+call("io_uring_enter", 426, -1, 0, 0, 0, 0, 0)
+call("io_uring_register", 427, -1, 0, 0, 0)
+call("move_mount", 429, -1, 0, -1, 0, 0)
+call("fsconfig", 431, -1, 0, 0, 0, 0)
+call("fsmount", 432, -1, 0, 0)
+call("fspick", 433, -1, 0, 0)
+call("open_tree_attr", 467, -1, 0, 0, 0, 0)
 call("unshare", nr(272,97), 0x10000000)
 call("setns", nr(308,268), 0, 0)
 call("clone_user", nr(56,220), 0x10000000 | 17, 0, 0, 0, 0)
@@ -42,6 +52,7 @@ call("request_key", nr(249,218), 0, 0, 0, 0)
 call("keyctl", nr(250,219), 0, -3, 0)
 call("openat2", 437, -100, 0, 0, 0)
 call("tiocsti", nr(16,29), 0, 0x5412, 0)
+call("tioclinux", nr(16,29), 0, 0x541c, 0)
 if x86:
     pid = os.fork()
     if pid == 0:
@@ -109,6 +120,9 @@ pub fn relay_filter_on_raw_calls() {
         &[
             ("ptrace", "EACCES"),
             ("readv", "EACCES"),
+            ("writev", "EACCES"),
+            ("fallocate", "EACCES"),
+            ("pwritev2", "EACCES"),
             ("io_uring", "ENOSYS"),
             ("family_unix", "EACCES"),
             ("family_inet", "ok"),
@@ -167,7 +181,7 @@ pub fn box_b4_set_id_bits() {
 
 pub fn box_b35_kernel_doors() {
     let found = lines(start("box", &[], vec![]));
-    for name in ["io_uring", "clone3", "openat2"] {
+    for name in ["io_uring", "io_uring_enter", "io_uring_register", "clone3", "openat2"] {
         expect(&found, &[(name, "ENOSYS")]);
     }
     for name in [
@@ -180,6 +194,11 @@ pub fn box_b35_kernel_doors() {
         "fsopen",
         "open_tree",
         "mount_setattr",
+        "open_tree_attr",
+        "move_mount",
+        "fsconfig",
+        "fsmount",
+        "fspick",
         "bpf",
         "perf",
         "userfaultfd",
@@ -187,6 +206,7 @@ pub fn box_b35_kernel_doors() {
         "request_key",
         "keyctl",
         "tiocsti",
+        "tioclinux",
     ] {
         expect(&found, &[(name, "EPERM")]);
     }
