@@ -261,3 +261,5 @@ pub const MINI_HISTORY_BYTES: usize = 400 * 1024;
 pub const TOML_BYTES: usize = 1024 * 1024;
 /// Nesting of TOML tables and arrays; what a person writes stays under 5.
 pub const TOML_DEPTH: usize = 16;
+/// A connection keeps the memory of its last body up to this, so that the next one need not be given by the kernel again.
+pub const BODY_KEPT: usize = 512 * 1024;

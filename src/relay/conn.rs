@@ -8,6 +8,7 @@ use crate::relay::exchange::{self, Failed};
 use crate::relay::inject::{self, Outgoing};
 use crate::relay::log::{Counts, Outcome, Record, Verdict};
 use crate::relay::policy::{self, Judged};
+use crate::relay::receive::Held;
 use crate::relay::refuse::{self, Refusal};
 use crate::relay::serving::Serving;
 use crate::relay::start::{Call, Denied, Note};
@@ -31,6 +32,7 @@ pub fn serve(relay: &Serving, conn: &Conn) {
         buf: vec![0; limits::HEAD_BYTES],
         filled: 0,
         scratch: vec![0; limits::COPY_BYTES],
+        room: Vec::new(),
     };
     // A new connection that says nothing is closed sooner than one that has been of use.
     let mut idle = limits::HEAD_TIME;
@@ -60,6 +62,8 @@ struct Client<'a> {
     filled: usize,
     /// Request bodies on their way in, then answers on their way back.
     scratch: Vec<u8>,
+    /// Memory of the last body.
+    room: Vec<u8>,
 }
 
 impl Client<'_> {
@@ -71,7 +75,7 @@ impl Client<'_> {
             match http::request(read) {
                 Ok(Some((head, used))) => {
                     let rest = read.get(used..).unwrap_or_default();
-                    return match call(self.relay, self.conn, &head, rest, &mut self.scratch) {
+                    return match call(self.relay, self.conn, &head, rest, &mut self.scratch, &mut self.room) {
                         Ok(Served::Keep(after)) => self.keep(&after),
                         Ok(Served::Close) => Next::Close,
                         Err(refusal) => {
@@ -129,6 +133,7 @@ fn call(
     head: &Request<'_>,
     rest: &[u8],
     scratch: &mut [u8],
+    room: &mut Vec<u8>,
 ) -> Result<Served, Refusal> {
     if relay.over() {
         return Err(Refusal::new(403, "the run has ended"));
@@ -138,8 +143,8 @@ fn call(
     admit::token(relay, head)?;
     let route = admit::route(relay, head)?;
     admit::content(head)?;
-    let total = &relay.body_bytes;
-    let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, total)?;
+    let held = Held::new(&relay.body_bytes, std::mem::take(room));
+    let mut received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
     let body = received.body.bytes.as_slice();
     keyless_head(relay, head)?;
     relay.tripwire.request(&relay.key, body)?;
@@ -185,6 +190,9 @@ fn call(
     }
     if handed.ended == Ended::KeyReflected {
         relay.end("the provider sent the key back in an answer, which was cut", Exit::Policy);
+    }
+    if received.body.bytes.capacity() <= limits::BODY_KEPT {
+        *room = std::mem::take(&mut received.body.bytes);
     }
     if handed.ended == Ended::Whole && !head.close {
         Ok(Served::Keep(received.after))

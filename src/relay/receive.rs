@@ -19,9 +19,10 @@ pub struct Held<'t> {
 }
 
 impl<'t> Held<'t> {
-    /// Empty.
-    pub fn new(total: &'t AtomicUsize) -> Held<'t> {
-        Held { bytes: Vec::new(), total, counted: 0 }
+    /// Empty; `room` is memory of an earlier body.
+    pub fn new(total: &'t AtomicUsize, mut room: Vec<u8>) -> Held<'t> {
+        room.clear();
+        Held { bytes: room, total, counted: 0 }
     }
 
     /// Counts first, then grows: what was announced and not sent costs nothing.
@@ -57,11 +58,10 @@ pub fn body<'t>(
     rest: &[u8],
     go_on: bool,
     scratch: &mut [u8],
-    total: &'t AtomicUsize,
+    mut held: Held<'t>,
 ) -> Result<Received<'t>, Refusal> {
     let most = u64::try_from(limits::BODY_BYTES).unwrap_or(u64::MAX);
     let mut state = Body::new(framing, most)?;
-    let mut held = Held::new(total);
     let mut used = take(&mut state, rest, &mut held)?;
     if state.done() {
         return Ok(Received { body: held, after: rest.get(used..).unwrap_or_default().to_vec() });
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn box_b27_total_of_bodies() {
         let total = AtomicUsize::new(limits::BODY_TOTAL.saturating_sub(10));
-        let mut a = Held::new(&total);
+        let mut a = Held::new(&total, Vec::new());
         assert!(a.add(&[0; 8]).is_ok());
-        let mut b = Held::new(&total);
+        let mut b = Held::new(&total, Vec::new());
         assert_eq!(b.add(&[0; 3]).map_err(|r| r.status), Err(503));
         drop(b);
         assert!(a.add(&[0; 2]).is_ok());
