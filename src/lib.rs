@@ -125,6 +125,7 @@ pub mod run {
     pub mod key;
     pub mod life;
     pub mod needs;
+    pub mod order;
     pub mod place;
     pub mod read;
     pub mod receipt;

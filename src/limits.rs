@@ -234,6 +234,11 @@ pub const RELAY_START: Duration = Duration::from_secs(45);
 pub const RELAY_END: Duration = Duration::from_secs(3);
 /// The keeper's whole teardown; longer, and the record stays for the sweep.
 pub const TEARDOWN: Duration = Duration::from_secs(15);
+/// A standard error that takes nothing for so long (a paused terminal, a pipe nobody reads) loses lines: `--timeout` and signals
+/// must not wait for it.
+pub const SHOW_STALL: Duration = Duration::from_secs(5);
+/// Things that happened and wait for the one who follows a run; then those who tell them wait too, and with them the box.
+pub const NEWS: usize = 32;
 /// How often the keeper looks at its children while its asker is silent.
 pub const KEEPER_LOOK: Duration = Duration::from_millis(100);
 /// Entries of the workspace looked at for set-id bits after the run.

@@ -338,6 +338,79 @@ fn mounts_are_there_and_read_only_where_asked() {
     assert!(rig.place.join("one/g").exists());
 }
 
+/// `--max-turns` is a cap of the operator's.
+#[test]
+fn a_cap_on_turns_ends_with_5() {
+    let rig = Rig::new(
+        r#"{"end":"last","replies":[{"tools":[{"name":"bash","input":{"command":"echo again"}}]}]}"#,
+    );
+    rig.run(&["x", "--max-turns", "2"]).code(5).says("turn limit");
+    assert_eq!(rig.bodies().len(), 2);
+}
+
+/// TRAPS 25: a copy that fails is exit 2, and the statistics name no report.
+#[test]
+fn trap_25_a_copy_that_fails_is_not_claimed() {
+    let rig = Rig::new(&script(&["echo found > REPORT.md; sleep 1"], "done"));
+    let (out, stats) = (rig.place.join("out"), rig.place.join("stats.json"));
+    std::fs::create_dir(&out).unwrap();
+    let copy = out.join("copy.md");
+    let child = rig.start(&["x", "-o", copy.to_str().unwrap(), "--stats-file", stats.to_str().unwrap()]);
+    rig.record_with("box_pid");
+    std::fs::remove_dir(&out).unwrap();
+    ran(child.wait_with_output().unwrap()).code(2).says("cannot write the report to");
+    assert_eq!((&json(&stats)["report"], &json(&stats)["exit"]), (&Value::Null, &Value::from(2)));
+    rig.assert_clean();
+}
+
+/// TRAPS 32: nothing of ours is written where the box can write.
+#[test]
+fn trap_32_no_file_of_ours_in_a_mount() {
+    let rig = Rig::new(&script(&[], "done"));
+    std::fs::create_dir(rig.place.join("data")).unwrap();
+    rig.give(&rig.place.join("data"));
+    for flags in
+        [["--log-dir", "work/logs"], ["--stats-file", "data/s.json"], ["--log-dir", "data"], ["-o", "data/r"]]
+    {
+        rig.run(&[&["x", "--mount", "data:/data"][..], &flags].concat())
+            .code(2)
+            .says("a directory that the box can write");
+    }
+    rig.run(&["x", "--mount", "data:/data", "--log-dir", "logs"]).code(0);
+    let kept = list(&rig.place.join("logs")).remove(0);
+    assert!(kept.join("calls.jsonl").exists() && kept.join("receipt.json").exists());
+    assert_eq!(list(&rig.state.join("sanduk/receipts")), Vec::<std::path::PathBuf>::new());
+}
+
+/// TRAPS 34: the engine takes paths as they are.
+#[test]
+fn trap_34_odd_paths() {
+    let rig = Rig::new(&script(&["echo found > REPORT.md; touch ~/x && echo $HOME"], "done"));
+    for name in ["a,b:c", "a b'c\"d", "--unshare-net", "$(touch x)\n"] {
+        let work = rig.place.join(name);
+        std::fs::create_dir(&work).unwrap();
+        rig.give(&work);
+        ran(rig.command_in(&work, &["x"]).output().unwrap()).code(0);
+        assert_eq!(std::fs::read_to_string(work.join("REPORT.md")).unwrap(), "found\n", "{name}");
+    }
+    // TRAPS 36: a fresh home for whichever uid owns the work directory.
+    assert!(rig.bodies()[1].contains("/home/agent"));
+}
+
+/// A standard error that nobody reads holds up neither `--timeout` nor a signal.
+#[test]
+fn a_stalled_standard_error_holds_nothing_up() {
+    // Some hundred lines of trace, more than its pipe holds, which is read only after the end.
+    let call = serde_json::json!({"name": "bash", "input": {"command": format!("true {}", "x".repeat(150))}});
+    let mut replies: Vec<Value> = (0..30).map(|_| serde_json::json!({"tools": vec![&call; 20]})).collect();
+    replies.push(serde_json::json!({"text": "done"}));
+    let rig = Rig::new(&serde_json::json!({"order": "turn", "end": "last", "replies": replies}).to_string());
+    let mut child = rig.start(&["x", "--timeout", "8s"]);
+    let status = until("the end of the run", || child.try_wait().unwrap());
+    assert!(matches!(status.code(), Some(0 | 124)), "{status:?}");
+    rig.assert_clean();
+}
+
 /// A model that fails: the agent says so, exit 1, never taken for a result (TRAPS 19, 20).
 #[test]
 fn trap_19_an_agent_without_a_result_has_failed() {
@@ -464,6 +537,8 @@ fn box_b13_a_sweep_touches_only_what_is_ours() {
     );
     record("torn", "kind=run\nchannel=sbx-00000000000");
     std::fs::create_dir(runs.join("empty")).unwrap();
+    // TRAPS 8, 10: what cannot be looked at is not "nothing": its record stays.
+    std::fs::create_dir_all(runs.join("odd/record")).unwrap();
     std::fs::create_dir(runs.join(".new-4194304-x")).unwrap();
     // A deep tree as a channel, with a link out of it.
     let channel = "sbx-00000000c0ffee00";
@@ -478,7 +553,11 @@ fn box_b13_a_sweep_touches_only_what_is_ours() {
     record("deep", &format!("channel={channel}\nuid={uid}\n"));
 
     rig.run(&["x"]).code(0).says("climbs").says("its record is kept");
-    assert_eq!(rig.records(), [runs.join("climbs")], "one that cannot be done holds up no other");
+    assert_eq!(
+        rig.records(),
+        [runs.join("climbs"), runs.join("odd")],
+        "one that cannot be done holds up no other"
+    );
     assert!(precious.exists() && !top.exists());
     assert!(bystander.try_wait().unwrap().is_none(), "a stranger was killed");
     bystander.kill().unwrap();

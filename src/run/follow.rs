@@ -1,12 +1,13 @@
 //! Everything that happens during a run arrives here, on one queue: threads wait for signals, the keeper, the relay's notes and the
-//! box's events, and `Watch` turns what they tell into how the run ends. It only ever waits with a bound. Called by `life`.
+//! box's events, and `Watch` turns what they tell into how the run ends. It only ever waits with a bound, and the queue is bounded:
+//! what is not taken from it stays in the box. Called by `life`.
 
 use crate::error::Error;
 use crate::limits;
 use crate::relay::start::{Note, Ready, Stop};
 use crate::run::control::{self, Client};
 use crate::run::held::{Held, Pipes};
-use crate::run::keeper::{Exited, Said};
+use crate::run::order::{Exited, Said};
 use crate::run::read::Reader;
 use crate::run::receipt::Tally;
 use crate::run::show::Show;
@@ -15,7 +16,7 @@ use crate::sys::{proc, serve};
 use crate::wire::control::{Event, TurnEnd, What};
 use serde::de::DeserializeOwned;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 /// One thing that happened.
@@ -76,7 +77,7 @@ const LINE: usize = 1024 * 1024;
 const TICK: Duration = Duration::from_millis(250);
 
 /// Signals that reach us from here on, for the whole run.
-pub fn signals(tell: &Sender<News>) -> Result<(), Error> {
+pub fn signals(tell: &SyncSender<News>) -> Result<(), Error> {
     let fault = |e: io::Error| Error::fault("catch", "signals", e);
     let conn = Conn::new(proc::catch_signals().map_err(fault)?);
     let tell = tell.clone();
@@ -95,7 +96,7 @@ pub fn signals(tell: &Sender<News>) -> Result<(), Error> {
 }
 
 /// What keeper and relay say.
-pub fn pipes(pipes: Pipes, tell: &Sender<News>) -> Result<(), Error> {
+pub fn pipes(pipes: Pipes, tell: &SyncSender<News>) -> Result<(), Error> {
     let fault = |e: io::Error| Error::fault("follow", "keeper and relay", e);
     let to = tell.clone();
     let body = Box::new(move || {
@@ -114,7 +115,7 @@ pub fn pipes(pipes: Pipes, tell: &Sender<News>) -> Result<(), Error> {
 }
 
 /// Hands the box its turn and follows its events. `start`: a `wire::control::Start` as JSON.
-pub fn events(client: Client, start: Vec<u8>, tell: &Sender<News>) -> Result<(), Error> {
+pub fn events(client: Client, start: Vec<u8>, tell: &SyncSender<News>) -> Result<(), Error> {
     let tell = tell.clone();
     let body = Box::new(move || client.follow(&start, &|news| tell.send(News::Box(news)).is_ok()));
     #[expect(clippy::disallowed_methods, reason = "THREAD-43 the control client")]

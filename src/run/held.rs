@@ -8,7 +8,7 @@ use crate::relay::start::Fds;
 use crate::run::key::Key;
 use crate::run::spec::Spec;
 use crate::run::state::{self, Fields, Record, State};
-use crate::run::{channel, hand, keeper, sweep};
+use crate::run::{channel, hand, order, sweep};
 use crate::sys::exec::{self, Child, Ended, Feed};
 use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn};
@@ -58,7 +58,7 @@ pub struct Held<'a> {
 
 /// The pipes on which a started keeper and its relay speak.
 pub struct Pipes {
-    /// `keeper::Said`, a line each.
+    /// `order::Said`, a line each.
     pub keeper: Conn,
     /// `relay::start::Note`, a line each.
     pub notes: Conn,
@@ -122,6 +122,7 @@ impl<'a> Held<'a> {
         key: Key,
     ) -> Result<Held<'a>, Error> {
         let plan = hand::plan(spec, &names.channel)?;
+        let args = bwrap::argv(&plan).into_iter().map(text).collect::<Result<Vec<_>, Error>>()?;
         let record = state.create(&names.id, &first_lines(spec, names)?)?;
         let mut held = Held {
             state,
@@ -140,7 +141,6 @@ impl<'a> Held<'a> {
                 .remedy("make room in /tmp for a copy of this program")
         };
         channel::create(&names.channel, spec.user).map_err(cannot)?;
-        let args = bwrap::argv(&plan).into_iter().map(text).collect::<Result<Vec<_>, Error>>()?;
         held.pipes = Some(held.start_keeper(spec, names, kept, key, args)?);
         Ok(held)
     }
@@ -174,7 +174,7 @@ impl<'a> Held<'a> {
             notes: number(&notes_end),
         };
         let root = proc::ids().0 == 0;
-        let order = keeper::Order {
+        let order = order::Order {
             id: names.id.clone(),
             engine: spec.engine.clone(),
             args,
@@ -204,7 +204,7 @@ impl<'a> Held<'a> {
         self.life = child.stdin().map(Conn::new);
         self.keeper = Some(child);
         self.note_process("keeper", pid);
-        self.say(&keeper::line(&order).map_err(fault)?).map_err(fault)?;
+        self.say(&order::line(&order).map_err(fault)?).map_err(fault)?;
         Ok(Pipes { keeper: said, notes: Conn::new(notes) })
     }
 

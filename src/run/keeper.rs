@@ -4,89 +4,15 @@
 
 use crate::error::{Error, Exit};
 use crate::limits;
-use crate::relay;
+use crate::run::order::{Exited, Failed, Gone, Order, Said, Started, line};
 use crate::run::{channel, state};
 use crate::sys::exec::{self, Child, Ended, Feed};
 use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn};
 use crate::sys::proc;
-use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-/// First line on the keeper's standard input.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Order {
-    /// The run.
-    pub id: String,
-    /// Absolute path of the engine.
-    pub engine: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Uid and gid the engine is started as; none: ours.
-    pub user: Option<(u32, u32)>,
-    /// Name of the channel directory, and the uid it belongs to.
-    pub channel: (String, u32),
-    /// The directory of records.
-    pub runs: PathBuf,
-    /// Handed on to the relay; its descriptors are inherited from us.
-    pub relay: relay::start::Order,
-}
-
-/// What the keeper says on its standard output, a JSON line each.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Said {
-    /// The engine runs with this pid.
-    BoxStarted(Started),
-    /// The box's first process, as the host sees it.
-    BoxPid(Started),
-    /// The box is gone, unasked.
-    BoxExited(Exited),
-    /// The relay is gone, unasked.
-    RelayExited(Exited),
-    /// Something could not be started or removed.
-    Failed(Failed),
-    /// Box and relay are gone, and the channel directory with them.
-    Gone(Gone),
-}
-
-/// A process.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Started {
-    /// Its pid.
-    pub pid: u32,
-}
-
-/// How a child ended.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Exited {
-    /// `code 1` or `signal 9`.
-    pub how: String,
-    /// The code alone.
-    pub code: Option<i32>,
-    /// The end of its standard error, as it came.
-    pub words: String,
-}
-
-/// What went wrong.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
-    /// It was the engine that could not be started.
-    pub engine: bool,
-    /// One clause.
-    pub why: String,
-}
-
-/// The last word.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Gone {
-    /// Why the channel directory is still there; empty: it is not.
-    pub left: String,
-}
 
 /// The role: `sanduk keeper`.
 pub fn role() -> Result<Exit, Error> {
@@ -394,13 +320,6 @@ impl Asker {
         line.pop();
         Some(line)
     }
-}
-
-/// A JSON line.
-pub fn line(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(value).map_err(std::io::Error::other)?;
-    line.push(b'\n');
-    Ok(line)
 }
 
 /// To the asker, who may be gone.

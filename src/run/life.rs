@@ -3,6 +3,7 @@
 
 use crate::engine::bwrap;
 use crate::error::{Error, Exit};
+use crate::limits;
 use crate::relay::start::Stop;
 use crate::run::control::Client;
 use crate::run::follow::{self, Ending, Watch};
@@ -17,15 +18,22 @@ use crate::run::{channel, dry, hand, needs, state, sweep};
 use crate::sys::env::Env;
 use crate::sys::proc;
 use crate::wire::text;
+use std::path::Path;
 use std::sync::mpsc;
+use std::time::Duration;
+
+/// The receipt's name, beside the call log.
+const RECEIPT: &str = "receipt.json";
 
 /// One run, from its record to its receipt. `key` is empty where the provider needs none.
 pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     if spec.dry_run {
         return dry::print(&spec);
     }
+    // The key is still in this process: nobody may look into it, and no descriptor of the caller's goes on to a child.
+    proc::harden(&[]).map_err(|e| Error::fault("harden", "this process", e))?;
     let mut show = Show::new(spec.quiet, env);
-    let (tell, news) = mpsc::channel();
+    let (tell, news) = mpsc::sync_channel(limits::NEWS);
     follow::signals(&tell)?;
     report::check(&spec)?;
     let state = state::open(env)?;
@@ -49,7 +57,7 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
         kept.discard();
         return Err(ending);
     }
-    let began = proc::now();
+    let (began, clock) = (proc::now(), proc::monotonic());
     let client =
         Client { dir: channel::path(&names.channel).join("box"), secret: names.control_secret.clone() };
     follow::events(client.clone(), start, &tell)?;
@@ -60,11 +68,15 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     }
     let removed = held.end();
     watch.rest(LAST_LOOK);
-    let run =
-        Ended { id: &names.id, engine: &engine, kept: &kept, began, wall: proc::now().saturating_sub(began) };
-    let exit = account(&spec, &mut watch, reader.outcome(), &ending, &run)?;
-    forget(&mut held, removed, watch.show);
-    Ok(exit)
+    let wall = proc::monotonic().saturating_sub(clock);
+    let run = Ended { id: &names.id, engine: &engine, kept: &kept, began, wall };
+    let settled = account(&spec, &watch, reader.outcome(), &ending, &run);
+    // The record goes last. Where something could not be removed it stays, and the next command tries again.
+    if let Err(e) = removed.and_then(|()| held.forget()) {
+        held.leave();
+        watch.show.note(&format!("cannot remove all of the run: {e}; the next command tries again"));
+    }
+    summary(settled, &mut watch, reader.outcome(), &run)
 }
 
 /// The relay serves, the work directory is ready, the box may start. The error is the whole run's.
@@ -87,33 +99,40 @@ struct Ended<'a> {
     id: &'a str,
     engine: &'a str,
     kept: &'a Kept,
-    began: std::time::Duration,
-    wall: std::time::Duration,
+    began: Duration,
+    wall: Duration,
 }
 
-/// After the end: set-id bits, report, receipt, statistics, summary. Each is done whatever became of the others.
-fn account(
-    spec: &Spec,
-    watch: &mut Watch<'_>,
-    outcome: &Outcome,
-    ending: &Ending,
-    run: &Ended<'_>,
-) -> Result<Exit, Error> {
+/// What became of a run, written down; not told yet.
+struct Settled {
+    exit: Exit,
+    error: String,
+    report: Option<String>,
+    /// Lines that have to be said.
+    notes: Vec<String>,
+    /// A file of ours that could not be written.
+    unwritten: Option<Error>,
+}
+
+/// After the end: set-id bits, report, receipt, statistics. Each is done whatever became of the others.
+fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, run: &Ended<'_>) -> Settled {
     let (cleared, unseen) = report::clear_set_id(spec);
-    for path in &cleared {
-        watch.show.note(&format!("cleared the set-id bits of {path}"));
-    }
-    for why in &unseen {
-        watch.show.note(&format!("cannot look for set-id bits in {why}"));
-    }
-    let report = report::collect(spec);
+    let mut notes: Vec<String> = cleared.iter().map(|p| format!("cleared the set-id bits of {p}")).collect();
+    notes.extend(unseen.iter().map(|why| format!("cannot look for set-id bits in {why}")));
     let (mut exit, word, mut error) = verdict(ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
-    if let (Exit::Ok, Err(e)) = (exit, &report) {
-        (exit, error) = (e.exit(), e.to_string());
-    }
-    let at = match &report {
+    let report = match report::collect(spec) {
         Ok(Report::At(path)) => Some(path.display().to_string()),
-        _ => None,
+        Ok(Report::No(why)) => {
+            notes.push(why);
+            None
+        }
+        Err(e) => {
+            notes.push(e.to_string());
+            if exit == Exit::Ok {
+                (exit, error) = (e.exit(), "the report could not be copied".into());
+            }
+            None
+        }
     };
     let account = Account {
         id: run.id,
@@ -128,34 +147,40 @@ fn account(
         began: run.began.as_secs(),
         wall: run.wall,
         cleared: &cleared,
-        report: at.clone(),
+        report: report.clone(),
         kept: run.kept,
     };
-    let receipt = run.kept.dir.write_new("receipt.json", &receipt::receipt(spec, &account), 0o600);
-    let stats = spec.stats_file.as_deref().map(|to| report::write(to, &receipt::stats(&account)));
-    let summary = format!("{}, {:.1} s", watch.tally.words(), run.wall.as_secs_f64());
+    let receipt = run.kept.dir.write_new(RECEIPT, &receipt::receipt(spec, &account), 0o600);
+    let on = |path: &Path| path.display().to_string();
+    let mut unwritten = receipt.err().map(|e| Error::fault("write", on(&run.kept.path.join(RECEIPT)), e));
+    if let Some(to) = &spec.stats_file
+        && let Err(e) = report::write(to, &receipt::stats(&account))
+    {
+        unwritten = Some(Error::wrong("write", on(to), e));
+    }
+    Settled { exit, error, report, notes, unwritten }
+}
 
+/// Tells how it went: the summary on standard error, the answer on standard output where there is no report.
+fn summary(
+    settled: Settled,
+    watch: &mut Watch<'_>,
+    outcome: &Outcome,
+    run: &Ended<'_>,
+) -> Result<Exit, Error> {
+    let tally = watch.tally.words();
     let show = &mut *watch.show;
-    if !error.is_empty() {
-        show.note(&error);
+    for line in settled.notes.iter().chain((!settled.error.is_empty()).then_some(&settled.error)) {
+        show.note(line);
     }
-    show.note(&summary);
-    match (&report, &at) {
-        (_, Some(path)) => show.note(&format!("report -> {path}")),
-        (Ok(Report::No(why)), _) => show.note(why),
-        (Err(e), _) => show.note(&e.to_string()),
-        _ => {}
+    show.note(&format!("{tally}, {:.1} s", run.wall.as_secs_f64()));
+    match &settled.report {
+        Some(path) => show.note(&format!("report -> {path}")),
+        None if !outcome.text.trim().is_empty() => show.answer(&outcome.text),
+        None => {}
     }
-    if at.is_none() && !outcome.text.trim().is_empty() {
-        show.answer(&outcome.text);
-    }
-    show.note(&format!("receipt -> {}", run.kept.path.join("receipt.json").display()));
-    let on = |path: &std::path::Path| path.display().to_string();
-    receipt.map_err(|e| Error::fault("write", on(&run.kept.path.join("receipt.json")), e))?;
-    match (stats, &spec.stats_file) {
-        (Some(Err(e)), Some(path)) => Err(Error::wrong("write", on(path), e)),
-        _ => Ok(exit),
-    }
+    show.note(&format!("receipt -> {}", run.kept.path.join(RECEIPT).display()));
+    settled.unwritten.map_or(Ok(settled.exit), Err)
 }
 
 /// Exit code, word for the receipt, and one line where it went wrong.
@@ -163,6 +188,9 @@ fn verdict(ending: &Ending, outcome: &Outcome, code: Option<i32>) -> (Exit, &'st
     let shown = |words: &str| text::short(words.trim(), 500);
     match ending {
         Ending::Turn if outcome.finished && outcome.ok => (Exit::Ok, "finished", String::new()),
+        Ending::Turn if outcome.finished && outcome.max_turns => {
+            (Exit::Cap, "cap", format!("the agent stopped at its turn limit: {}", shown(&outcome.error)))
+        }
         Ending::Turn if outcome.finished => {
             let words = if outcome.error.trim().is_empty() { &outcome.text } else { &outcome.error };
             (Exit::Failed, "failed", format!("the agent reported an error: {}", shown(words)))
@@ -194,12 +222,4 @@ fn exit_of(stop: &Stop) -> Exit {
         .into_iter()
         .find(|e| e.code() == stop.exit)
         .unwrap_or(Exit::Fault)
-}
-
-/// The record goes last. Where something could not be removed it stays, and the next command tries again.
-fn forget(held: &mut Held<'_>, removed: std::io::Result<()>, show: &mut Show) {
-    if let Err(e) = removed.and_then(|()| held.forget()) {
-        show.note(&format!("cannot remove all of the run: {e}; the next command tries again"));
-        held.leave();
-    }
 }

@@ -1,15 +1,17 @@
 //! What a run prints: progress on standard error, the answer on standard output. Everything that came from the box, the network or a
 //! file is escaped here. A closed pipe is no error. Called by `life`, `follow` and `sweep`.
 
+use crate::limits;
 use crate::relay::start::{Call, Denied};
 use crate::run::read::Trace;
 use crate::run::receipt::Tally;
 use crate::sys::env::Env;
+use crate::sys::net;
 use crate::sys::proc;
 use crate::wire::text;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Characters of one trace line where no terminal says how many fit.
 const WIDTH: usize = 160;
@@ -22,6 +24,8 @@ pub struct Show {
     color: bool,
     /// A status line stands on the screen.
     drawn: bool,
+    /// Standard error took nothing for `SHOW_STALL`; until it does again, lines are dropped at once.
+    stalled: bool,
     since: Instant,
 }
 
@@ -36,6 +40,7 @@ impl Show {
             live: terminal.then_some(width.max(20)),
             color: terminal && !env.no_color,
             drawn: false,
+            stalled: false,
             since: Instant::now(),
         }
     }
@@ -88,7 +93,7 @@ impl Show {
             ("out", call.output),
         ];
         for (name, count) in counted {
-            if let Some(count) = count {
+            if let Some(count) = count.filter(|c| *c > 0) {
                 line.push_str(&format!(" {name}={count}"));
             }
         }
@@ -143,8 +148,15 @@ impl Show {
         }
     }
 
-    fn put(&self, bytes: &str) {
+    fn put(&mut self, text: &str) {
         let mut err = std::io::stderr().lock();
-        let _ = err.write_all(bytes.as_bytes()).and_then(|()| err.flush());
+        // A page at a time: so much never blocks where poll(2) says that there is room.
+        for piece in text.as_bytes().chunks(4096) {
+            let wait = if self.stalled { Duration::ZERO } else { limits::SHOW_STALL };
+            self.stalled = !net::takes_bytes(err.as_fd(), wait);
+            if self.stalled || err.write_all(piece).is_err() {
+                return;
+            }
+        }
     }
 }

@@ -383,6 +383,13 @@ pub fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found.collect())
 }
 
+/// Waits at most `wait` until `fd` takes bytes. A pipe or a terminal that does takes a page without blocking. For descriptors that
+/// are shared with others, whose mode `Conn` would change.
+pub fn takes_bytes(fd: BorrowedFd<'_>, wait: Duration) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    poll_until(&mut fds, Instant::now().checked_add(wait)).unwrap_or(true)
+}
+
 /// A pipe: (read end, write end), both close-on-exec.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
