@@ -32,7 +32,7 @@ pub fn create(name: &str, user: (u32, u32)) -> io::Result<()> {
     for (file, text) in
         [("passwd", plan::passwd(user)), ("group", plan::group(user)), ("empty", String::new())]
     {
-        etc.write_new(file, text.as_bytes(), 0o644)?;
+        etc.write_unsynced(file, text.as_bytes(), 0o644)?;
         give(&etc, file, user)?;
     }
     dir.make("host", 0o755)?;

@@ -125,6 +125,14 @@ impl Dir {
         written
     }
 
+    /// Makes a new file (exclusive). Not synced: for what does not outlive its run.
+    pub fn write_unsynced(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | PLAIN;
+        let fd = rustix::fs::openat(&self.fd, component(name)?, flags, bits(mode & 0o700))?;
+        write_all(&fd, bytes)?;
+        Ok(rustix::fs::fchmod(&fd, bits(mode))?)
+    }
+
     /// A new file here with what `from` holds (links are followed, it is the caller's). Not synced: for what does not outlive its run.
     pub fn copy_in(&self, name: &str, from: &Path, mode: u32) -> io::Result<()> {
         let from = rustix::fs::open(from, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
