@@ -40,7 +40,9 @@ impl Chat {
 
     /// The members of an event or of the whole JSON answer.
     fn read(&mut self, facts: &Facts) {
-        if let Some(model) = facts.text("model").filter(|m| !m.is_empty()) {
+        if let Some(model) =
+            facts.text("model").filter(|m| !m.is_empty() && self.model.as_deref() != Some(*m))
+        {
             self.model = Some(model.to_string());
         }
         for (path, value) in facts.all() {

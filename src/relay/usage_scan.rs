@@ -105,8 +105,9 @@ struct Frame {
     /// Inside a `**` region, its root included.
     region: bool,
     index: usize,
-    /// The name of the member being read; `None` before its colon.
-    name: Option<String>,
+    /// The name of the member being read, once `named`.
+    name: String,
+    named: bool,
     colon: bool,
 }
 
@@ -223,13 +224,13 @@ impl Scan {
             b',' => {
                 if let Some(frame) = self.frames.last_mut() {
                     frame.index = frame.index.saturating_add(1);
-                    frame.name = None;
+                    frame.named = false;
                     frame.colon = false;
                 }
             }
             b':' => {
                 if let Some(frame) = self.frames.last_mut() {
-                    frame.colon = frame.name.is_some();
+                    frame.colon = frame.named;
                 }
             }
             b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'+' | b'-' | b'.' => {
@@ -264,9 +265,14 @@ impl Scan {
         }
         let naming = self.frames.last().is_some_and(|f| f.object && !f.colon);
         if naming {
-            let name = json_text::text(&self.text).into_owned();
             if let Some(frame) = self.frames.last_mut() {
-                frame.name = Some(if self.long { String::new() } else { name });
+                // The buffer of the member before is used again.
+                let name = &mut frame.name;
+                name.clear();
+                if !self.long {
+                    name.push_str(&json_text::text(&self.text));
+                }
+                frame.named = true;
             }
         } else if self.next().keep && !self.long {
             let text = json_text::text(&self.text).into_owned();
@@ -288,7 +294,7 @@ impl Scan {
         };
         let level = self.frames.len().saturating_sub(1);
         let mut next = Next { mask: 0, keep: false, region: false };
-        let name = frame.name.as_deref().unwrap_or_default();
+        let name = frame.name.as_str();
         let beyond = if frame.object { !frame.colon } else { frame.index >= USAGE_ELEMENTS };
         if beyond {
             return next;
@@ -326,14 +332,14 @@ impl Scan {
     fn path_here(&self) -> String {
         let Some(frame) = self.frames.last() else { return String::new() };
         let index;
-        let step = match &frame.name {
+        let step = if !frame.object {
+            index = frame.index.to_string();
+            index.as_str()
+        } else if frame.name.contains('/') {
             // A name that could be read as two steps is no name of ours.
-            Some(name) if name.contains('/') => "?",
-            Some(name) if frame.object => name.as_str(),
-            _ => {
-                index = frame.index.to_string();
-                index.as_str()
-            }
+            "?"
+        } else {
+            frame.name.as_str()
         };
         if self.path.is_empty() { step.to_string() } else { format!("{}/{step}", self.path) }
     }
@@ -359,7 +365,8 @@ impl Scan {
             path: self.path.len(),
             region: next.region,
             index: 0,
-            name: None,
+            name: String::new(),
+            named: false,
             colon: false,
         };
         self.frames.push(frame);
