@@ -65,8 +65,10 @@ pub mod sys {
 #[forbid(unsafe_code)]
 pub mod catalog {
     pub mod agents;
+    pub mod images;
     pub mod providers;
     pub mod rules;
+    mod template;
 }
 
 /// What a box is (`plan`) and how an engine is told (`bwrap`).
@@ -121,6 +123,7 @@ pub mod run {
     pub mod follow;
     pub mod hand;
     pub mod held;
+    pub mod image;
     pub mod keeper;
     pub mod key;
     pub mod life;

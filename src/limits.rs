@@ -268,3 +268,11 @@ pub const TOML_BYTES: usize = 1024 * 1024;
 pub const TOML_DEPTH: usize = 16;
 /// A connection keeps the memory of its last body up to this, so that the next one need not be given by the kernel again.
 pub const BODY_KEPT: usize = 512 * 1024;
+/// A Containerfile; ours have under 4 KiB.
+pub const CONTAINERFILE_BYTES: u64 = 256 * 1024;
+/// The host's certificates, copied for a build; Debian's are 220 KiB.
+pub const CA_BYTES: u64 = 4 * 1024 * 1024;
+/// A whole build: on a slow line the largest package takes minutes.
+pub const BUILD_TIME: Duration = Duration::from_secs(3600);
+/// A line of a build's output is shown in pieces from this length on.
+pub const BUILD_LINE_BYTES: usize = 8 * 1024;

@@ -9,7 +9,7 @@ use sanduk::error::{Error, Exit};
 use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::upstream::parse_upstream;
-use sanduk::run::{key, life, spec};
+use sanduk::run::{image, key, life, spec};
 use sanduk::sys::{env, exec};
 use std::ffi::OsString;
 use std::io::Write;
@@ -58,6 +58,7 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
             life::run(spec, key, &env)
         }
         "relay" => foreground(relay(&given)?),
+        "build" => image::build(&build(&given)?, &env::read()),
         "list" => print(&list(&given)?),
         "man" => print(&pages::man(VERSION)),
         "version" => print(&format!("sanduk {VERSION}\n")),
@@ -102,6 +103,10 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         provider: text("provider"),
         model: text("model"),
         max_turns: given.number("max-turns")?,
+        effort: text("effort"),
+        permission_mode: text("permission-mode"),
+        allowed_tools: text("allowed-tools"),
+        bare: given.has("bare"),
         mode: text("mode"),
         proxy: given.has("proxy"),
         runtime: text("runtime"),
@@ -121,14 +126,30 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
     })
 }
 
-fn relay(given: &Given) -> Result<Foreground, Error> {
-    if let Some(word) = operand(given)? {
-        return Err(Error::wrong(
-            "read",
-            "the command line",
-            format!("`sanduk relay` takes no operand, not {word}"),
-        ));
+fn build(given: &Given) -> Result<image::Asked, Error> {
+    no_operand(given)?;
+    let text = |flag| given.value(flag).map(str::to_string);
+    Ok(image::Asked {
+        agent: text("agent"),
+        base: text("base"),
+        image: text("image"),
+        containerfile: text("containerfile"),
+        force: given.has("force"),
+    })
+}
+
+fn no_operand(given: &Given) -> Result<(), Error> {
+    match given.operands.first() {
+        None => Ok(()),
+        Some(word) => {
+            let why = format!("`sanduk {}` takes no operand, not {word}", given.command.name);
+            Err(Error::wrong("read", "the command line", why))
+        }
     }
+}
+
+fn relay(given: &Given) -> Result<Foreground, Error> {
+    no_operand(given)?;
     let needed = |flag: &'static str, form: &str| {
         given
             .value(flag)

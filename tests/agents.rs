@@ -125,6 +125,37 @@ fn claude_recordings() {
         // The exit code is not what decides: after SIGINT it is 0.
         bad(&recorded("claude", recording, 0).0, error);
     }
+    for (recording, error) in
+        [("claude-err-403.jsonl", "403 fake 403"), ("claude-err-529-max0.jsonl", "529 fake 529")]
+    {
+        let (outcome, _) = recorded("claude", recording, 1);
+        // `subtype` says success here.
+        bad(&outcome, error);
+        assert_eq!((outcome.input, outcome.cost), (Some(0), Some(0.0)));
+    }
+    // A stream that was cut and asked for again is one turn, and good.
+    good(&recorded("claude", "claude-err-cut-tool.jsonl", 0).0, "ok after cut", 9232, 21);
+    good(&recorded("claude", "claude-unknown-model.jsonl", 0).0, "ok", 12567, 20);
+    let (outcome, _) = recorded("claude", "claude-sess-2-resume.jsonl", 0);
+    good(&outcome, "Bob", 4562, 20);
+    assert_eq!((outcome.cost, outcome.cumulative), (Some(0.037172), true), "of both processes");
+    // A result of a turn that was interrupted, then one that ended well: the last one counts.
+    let text = file("claude-sj-interrupt-tool.jsonl");
+    let until = text.lines().position(|l| l.contains("aborted_tools")).unwrap();
+    let interrupted: Vec<&str> = text.lines().take(until + 1).collect();
+    bad(&read(&agent("claude"), &lines(&interrupted.join("\n"))).0, "ede_diagnostic");
+    good(&recorded("claude", "claude-sj-interrupt-tool.jsonl", 0).0, "after interrupt", 4529 + 4781, 40);
+    // A subagent in the background: a result before its end, and one after.
+    let (outcome, trace) = recorded("claude", "claude-agent.jsonl", 0);
+    good(&outcome, "bye2", 11774 + 6379, 60);
+    assert_eq!(outcome.cost, Some(0.091716));
+    assert!(!tools(&trace).is_empty());
+    // What it says on standard error before it gives up.
+    let refused =
+        "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons";
+    let (outcome, trace) = read(&agent("claude"), &[err(refused), err("Error: no"), end(1)]);
+    assert!(!outcome.finished && !outcome.ok);
+    assert_eq!(trace, [Trace::Warning(refused.into()), Trace::Warning("Error: no".into())]);
     // Two results in one run: figures of each are its own, the money is not.
     let (outcome, trace) = recorded("claude", "claude-bg-bash.jsonl", 0);
     good(&outcome, "bye2", 7125 + 3885, 60);
@@ -475,7 +506,12 @@ fn input<'a>(protocol: Protocol, task: &'a str) -> TurnInput<'a> {
         token: "run-token",
         model: Some("m\"1{task}"),
         max_turns: None,
+        effort: None,
+        permission_mode: None,
+        allowed_tools: None,
+        bare: false,
         home: "/home/agent",
+        root: false,
     }
 }
 
@@ -513,6 +549,78 @@ fn shipped_agents_load_and_render() {
     assert!(why(&TurnInput { model: Some("a\0b"), ..input(Protocol::Chat, "x") }).contains("NUL"));
     // A megabyte is no matter on standard input.
     assert!(mini.render(&input(Protocol::Chat, &"x".repeat(1 << 20))).is_ok());
+}
+
+/// What Claude Code is started with: `audit/argv.txt`, word for word; the workspace is switched off in every form, and the task is
+/// on standard input, whatever it begins with (TRAPS 85).
+#[test]
+fn claude_argv() {
+    let claude = agent("claude");
+    assert!(claude.task_on_stdin && !claude.needs_model() && claude.image() == Some("claude"));
+    assert_eq!(
+        (claude.program(), &claude.protocols[..]),
+        ("/usr/local/bin/claude", &[Protocol::Messages][..])
+    );
+    let bare = TurnInput { model: None, ..input(Protocol::Messages, "--help") };
+    let all = TurnInput {
+        model: Some("MODEL"),
+        max_turns: Some(9),
+        effort: Some("high"),
+        permission_mode: Some("dontAsk"),
+        allowed_tools: Some("TOOLS"),
+        bare: true,
+        ..input(Protocol::Messages, "--help")
+    };
+    let ledger = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/audit/argv.txt")).unwrap();
+    let rows: Vec<&str> = ledger.lines().filter_map(|l| l.strip_prefix("EXEC-60 claude | ")).collect();
+    let mut shown = Vec::new();
+    for turn in [&bare, &all] {
+        let turn = claude.render(turn).unwrap();
+        assert_eq!((turn.argv[0].as_str(), turn.stdin.as_str()), ("/usr/local/bin/claude", "--help"));
+        assert!(turn.files.is_empty());
+        assert!(turn.argv.windows(2).any(|w| w == ["--setting-sources", ""]), "{:?}", turn.argv);
+        assert!(turn.argv.iter().any(|a| a == "--strict-mcp-config"));
+        let words = turn.argv[1..].iter().map(|a| if a.is_empty() { "\"\"" } else { a });
+        shown.push(words.collect::<Vec<_>>().join(" "));
+    }
+    assert_eq!(rows, shown);
+
+    let env = |input: &TurnInput<'_>| claude.render(input).unwrap().env;
+    let value = |name: &str| env(&bare).into_iter().find(|(n, _)| n == name).map(|(_, v)| v);
+    assert_eq!(value("ANTHROPIC_BASE_URL").as_deref(), Some("http://127.0.0.1:4000/v1"));
+    assert_eq!(value("ANTHROPIC_API_KEY").as_deref(), Some("run-token"));
+    assert_eq!(value("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC").as_deref(), Some("1"));
+    assert_eq!(value("CLAUDE_CODE_MAX_RETRIES").as_deref(), Some("2"));
+    assert_eq!(value("IS_SANDBOX"), None, "only where it is needed");
+    let root = TurnInput { root: true, ..input(Protocol::Messages, "x") };
+    assert!(env(&root).contains(&("IS_SANDBOX".into(), "1".into())));
+}
+
+/// TRAPS 86: what would have no effect is refused, and the reason named.
+#[test]
+fn trap_86_claude_flags() {
+    let claude = agent("claude");
+    let why = |input: TurnInput<'_>| claude.render(&input).err().unwrap_or_default();
+    let plain = || input(Protocol::Messages, "x");
+    let tools = Some("Bash(git *)");
+    assert!(why(TurnInput { allowed_tools: tools, ..plain() }).contains("no tool asks"));
+    let bypass = TurnInput { permission_mode: Some("bypassPermissions"), allowed_tools: tools, ..plain() };
+    assert!(why(bypass).contains("no tool asks"));
+    let asks = TurnInput { permission_mode: Some("dontAsk"), allowed_tools: tools, ..plain() };
+    assert_eq!(why(asks), "");
+    let why_effort = why(TurnInput { effort: Some("--x"), ..plain() });
+    assert!(why_effort.contains("--effort --x") && why_effort.contains("low, medium, high"), "{why_effort}");
+    assert!(why(TurnInput { permission_mode: Some("yolo"), ..plain() }).contains("acceptEdits"));
+    // The others say which flag it is that they have nothing for.
+    let mini = agent("mini");
+    for (input, option) in [
+        (TurnInput { effort: Some("high"), ..plain() }, "--effort"),
+        (TurnInput { permission_mode: Some("plan"), ..plain() }, "--permission-mode"),
+        (TurnInput { allowed_tools: tools, ..plain() }, "--allowed-tools"),
+        (TurnInput { bare: true, ..plain() }, "--bare"),
+    ] {
+        assert!(mini.render(&input).err().unwrap_or_default().contains(option), "{option}");
+    }
 }
 
 /// TRAPS 84: values inside another language are quoted for it. TRAPS 86: a flag that would have no effect is refused, with a reason.
@@ -571,6 +679,13 @@ fn broken_agent_files_are_refused() {
         ("/turn/files", json!([["/etc/passwd", ""]]), "plain path"),
         ("/turn/shell", json!("x"), "unknown field"),
         ("/flags/model", json!({"taken": {"args": ["{max_turns}"]}}), "may be missing"),
+        ("/flags/model", json!({"taken": {"args": [], "otherwise": ["{model}"]}}), "may be missing"),
+        (
+            "/flags/model",
+            json!({"taken": {"args": [], "idle": {"flag": "colour", "values": [], "why": ""}}}),
+            "unknown variant",
+        ),
+        ("/as_root", json!({"args": ["{model}"]}), "may be missing"),
         ("/flags/colour", json!({"taken": {}}), "unknown variant"),
         ("/more", json!(1), "unknown field"),
         ("/read", json!([]), "good ending"),

@@ -1,22 +1,19 @@
-//! Agents as data: `resources/agents/NAME.json`. How a turn is rendered (here) and how the output is read (`rules`, which
-//! `run/read` interprets). Never reads a file itself: it is given bytes. A broken file is refused when it is loaded, whole.
-//!
-//! Templates are plain substitution in argv, environment, files and standard input: `{task} {model} {max_turns} {base_url} {token}
-//! {home} {protocol} {turn}`, and each as `{name:json}`, a JSON string with its quotes. No logic. Braces around anything but such a
-//! word are literal. The argv element `{flags}` stands for the arguments of the profile and of each flag that was given.
+//! Agents as data: `resources/agents/NAME.json`. How a turn is rendered (here, by `template`) and how the output is read (`rules`,
+//! which `run/read` interprets). Never reads a file itself: it is given bytes. A broken file is refused when it is loaded, whole.
 
 use crate::catalog::providers::Protocol;
 use crate::catalog::rules::{self, Rule};
+use crate::catalog::template::{self, Values};
 use crate::limits::{AGENT_NAME, ARG_BYTES};
 use crate::wire::control::Turn;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Every shipped agent: name, file.
-const SHIPPED: [(&str, &[u8]); 1] = [("mini", include_bytes!("../../resources/agents/mini.json"))];
-
-/// The template words.
-const WORDS: [&str; 8] = ["task", "model", "max_turns", "base_url", "token", "home", "protocol", "turn"];
+const SHIPPED: [(&str, &[u8]); 2] = [
+    ("claude", include_bytes!("../../resources/agents/claude.json")),
+    ("mini", include_bytes!("../../resources/agents/mini.json")),
+];
 
 /// The file's shape.
 #[derive(Deserialize)]
@@ -27,6 +24,9 @@ struct File {
     image: String,
     protocols: Vec<Speaks>,
     turn: Template,
+    /// Added where the box's uid is 0.
+    #[serde(default)]
+    as_root: Part,
     profiles: BTreeMap<Profile, Part>,
     flags: BTreeMap<Flag, Takes>,
     read: Vec<Rule>,
@@ -72,7 +72,7 @@ struct Part {
 enum Takes {
     /// Taken where given.
     #[serde(rename = "taken")]
-    Taken(Part),
+    Taken(Taken),
     /// There is no turn without it; the templates of the turn may use it too.
     #[serde(rename = "required")]
     Required(Part),
@@ -81,12 +81,60 @@ enum Takes {
     Refused(String),
 }
 
+/// What a flag that is taken adds, and when it would have no effect.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Taken {
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: Vec<(String, String)>,
+    /// Arguments where the flag is not given.
+    #[serde(default)]
+    otherwise: Vec<String>,
+    /// What it may be; empty: the agent decides.
+    #[serde(default)]
+    values: Vec<String>,
+    idle: Option<Idle>,
+}
+
+/// Another flag that takes the effect from this one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Idle {
+    flag: Flag,
+    /// Values of the other flag; `""`: it is not given.
+    values: Vec<String>,
+    /// Why, as a clause.
+    why: String,
+}
+
 /// Flags that are the agent's to honour.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 enum Flag {
     Model,
     MaxTurns,
+    Effort,
+    PermissionMode,
+    AllowedTools,
+    Bare,
+}
+
+/// Each flag as a person types it; without the dashes, and with `_`, it is the template word of its value.
+const FLAGS: [(Flag, &str); 6] = [
+    (Flag::Model, "--model"),
+    (Flag::MaxTurns, "--max-turns"),
+    (Flag::Effort, "--effort"),
+    (Flag::PermissionMode, "--permission-mode"),
+    (Flag::AllowedTools, "--allowed-tools"),
+    (Flag::Bare, "--bare"),
+];
+
+impl Flag {
+    fn option(self) -> &'static str {
+        FLAGS.iter().find(|(flag, _)| *flag == self).map_or("", |(_, option)| option)
+    }
 }
 
 /// Tool set of a run.
@@ -126,8 +174,32 @@ pub struct TurnInput<'a> {
     pub model: Option<&'a str>,
     /// `--max-turns`.
     pub max_turns: Option<u32>,
+    /// `--effort`.
+    pub effort: Option<&'a str>,
+    /// `--permission-mode`.
+    pub permission_mode: Option<&'a str>,
+    /// `--allowed-tools`.
+    pub allowed_tools: Option<&'a str>,
+    /// `--bare`.
+    pub bare: bool,
     /// The agent's home directory in the box.
     pub home: &'a str,
+    /// The box's uid is 0.
+    pub root: bool,
+}
+
+impl TurnInput<'_> {
+    /// What was given for a flag.
+    fn given(&self, flag: Flag) -> Option<String> {
+        match flag {
+            Flag::Model => self.model.map(str::to_string),
+            Flag::MaxTurns => self.max_turns.map(|n| n.to_string()),
+            Flag::Effort => self.effort.map(str::to_string),
+            Flag::PermissionMode => self.permission_mode.map(str::to_string),
+            Flag::AllowedTools => self.allowed_tools.map(str::to_string),
+            Flag::Bare => self.bare.then(String::new),
+        }
+    }
 }
 
 /// Names of the shipped agents, sorted.
@@ -159,12 +231,22 @@ impl Agent {
         Some(self.file.image.as_str()).filter(|image| !image.is_empty())
     }
 
-    /// How its output is read.
+    /// The program that a turn starts, absolute in the box.
+    pub fn program(&self) -> &str {
+        self.file.turn.argv.first().map_or("", String::as_str)
+    }
+
+    /// There is no turn without `--model`.
+    pub fn needs_model(&self) -> bool {
+        matches!(self.file.flags.get(&Flag::Model), Some(Takes::Required(_)))
+    }
+
+    /// Its reader rules.
     pub fn rules(&self) -> &[Rule] {
         &self.file.read
     }
 
-    /// The process of one turn in the `coding` profile. `Err`: why this agent cannot take it, as a clause.
+    /// The process of one turn in the coding profile. `Err`: why this agent cannot take it, as a clause.
     pub fn render(&self, input: &TurnInput<'_>) -> Result<Turn, String> {
         self.render_as(Profile::Coding, input)
     }
@@ -173,51 +255,83 @@ impl Agent {
     pub fn render_as(&self, profile: Profile, input: &TurnInput<'_>) -> Result<Turn, String> {
         let speaks = self.file.protocols.iter().find(|s| s.protocol == input.protocol);
         let speaks = speaks.ok_or_else(|| format!("{} does not speak this protocol", self.name))?;
-        let base_url = format!("{}{}", input.base_url, speaks.suffix);
-        let max_turns = input.max_turns.map(|n| n.to_string());
-        let values = Values {
-            task: input.task,
-            model: input.model.unwrap_or_default(),
-            max_turns: max_turns.as_deref().unwrap_or_default(),
-            base_url: &base_url,
-            token: input.token,
-            home: input.home,
-            protocol: &speaks.word,
-            turn: input.id,
-        };
-        let mut parts = vec![self.file.profiles.get(&profile).ok_or("it has no such profile")?];
-        parts.extend(self.flag(Flag::Model, "--model", input.model.is_some())?);
-        parts.extend(self.flag(Flag::MaxTurns, "--max-turns", input.max_turns.is_some())?);
+        let profile = self.file.profiles.get(&profile).ok_or("it has no such profile")?;
+        let mut values = Values::new();
+        values.set("task", input.task);
+        values.set("base_url", &format!("{}{}", input.base_url, speaks.suffix));
+        values.set("token", input.token);
+        values.set("home", input.home);
+        values.set("protocol", &speaks.word);
+        values.set("turn", input.id);
+        let mut added = vec![(&profile.args, Some(&profile.env))];
+        for (flag, option) in FLAGS {
+            values.set(&word(option), &input.given(flag).unwrap_or_default());
+            added.extend(self.flag(flag, input)?);
+        }
+        if input.root {
+            added.push((&self.file.as_root.args, Some(&self.file.as_root.env)));
+        }
         let template = &self.file.turn;
         let mut turn = Turn {
             id: input.id.to_string(),
             argv: Vec::new(),
-            env: pairs(&template.env, &values),
-            files: pairs(&template.files, &values),
-            stdin: fill(&template.stdin, &values),
+            env: values.pairs(&template.env),
+            files: values.pairs(&template.files),
+            stdin: values.fill(&template.stdin),
         };
         for element in &template.argv {
             if element == "{flags}" {
-                turn.argv.extend(parts.iter().flat_map(|p| &p.args).map(|a| fill(a, &values)));
+                turn.argv.extend(added.iter().flat_map(|(args, _)| *args).map(|a| values.fill(a)));
             } else {
-                turn.argv.push(fill(element, &values));
+                turn.argv.push(values.fill(element));
             }
         }
-        turn.env.extend(parts.iter().flat_map(|p| pairs(&p.env, &values)));
+        turn.env.extend(added.iter().filter_map(|(_, env)| *env).flat_map(|env| values.pairs(env)));
         fits(&turn)?;
         Ok(turn)
     }
 
     /// What a flag adds, or why it cannot be (or must be) given.
-    fn flag(&self, flag: Flag, option: &str, given: bool) -> Result<Option<&Part>, String> {
-        match (self.file.flags.get(&flag), given) {
-            (Some(Takes::Taken(part) | Takes::Required(part)), true) => Ok(Some(part)),
-            (Some(Takes::Required(_)), false) => Err(format!("{} needs {option}", self.name)),
-            (Some(Takes::Refused(why)), true) => Err(format!("{} does not take {option}: {why}", self.name)),
-            (None, true) => Err(format!("{} has nothing like {option}", self.name)),
-            (_, false) => Ok(None),
+    fn flag(&self, flag: Flag, input: &TurnInput<'_>) -> Result<Option<Added<'_>>, String> {
+        let (name, option) = (&self.name, flag.option());
+        match (self.file.flags.get(&flag), input.given(flag)) {
+            (Some(Takes::Taken(taken)), Some(value)) => {
+                taken
+                    .takes(&value, input)
+                    .map_err(|why| format!("{name} cannot take {option} {value}: {why}"))?;
+                Ok(Some((&taken.args, Some(&taken.env))))
+            }
+            (Some(Takes::Taken(taken)), None) => Ok(Some((&taken.otherwise, None))),
+            (Some(Takes::Required(part)), Some(_)) => Ok(Some((&part.args, Some(&part.env)))),
+            (Some(Takes::Required(_)), None) => Err(format!("{name} needs {option}")),
+            (Some(Takes::Refused(why)), Some(_)) => Err(format!("{name} does not take {option}: {why}")),
+            (None, Some(_)) => Err(format!("{name} has nothing like {option}")),
+            (_, None) => Ok(None),
         }
     }
+}
+
+/// Arguments and environment that a profile or a flag adds.
+type Added<'a> = (&'a Vec<String>, Option<&'a Vec<(String, String)>>);
+
+impl Taken {
+    /// Whether it may be given so, beside the other flags.
+    fn takes(&self, value: &str, input: &TurnInput<'_>) -> Result<(), String> {
+        if !self.values.is_empty() && !self.values.iter().any(|v| v == value) {
+            return Err(format!("it may be {}", self.values.join(", ")));
+        }
+        match &self.idle {
+            Some(idle) if idle.values.contains(&input.given(idle.flag).unwrap_or_default()) => {
+                Err(idle.why.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The template word of a flag's value.
+fn word(option: &str) -> String {
+    option.trim_start_matches('-').replace('-', "_")
 }
 
 /// The kernel takes no longer string and no NUL (`execve(2)`, MAX_ARG_STRLEN).
@@ -237,81 +351,6 @@ fn fits(turn: &Turn) -> Result<(), String> {
     Ok(())
 }
 
-struct Values<'a> {
-    task: &'a str,
-    model: &'a str,
-    max_turns: &'a str,
-    base_url: &'a str,
-    token: &'a str,
-    home: &'a str,
-    protocol: &'a str,
-    turn: &'a str,
-}
-
-impl Values<'_> {
-    fn of(&self, word: &str) -> &str {
-        match word {
-            "task" => self.task,
-            "model" => self.model,
-            "max_turns" => self.max_turns,
-            "base_url" => self.base_url,
-            "token" => self.token,
-            "home" => self.home,
-            "protocol" => self.protocol,
-            "turn" => self.turn,
-            _ => "",
-        }
-    }
-}
-
-fn pairs(templates: &[(String, String)], values: &Values<'_>) -> Vec<(String, String)> {
-    templates.iter().map(|(name, value)| (name.clone(), fill(value, values))).collect()
-}
-
-/// One pass: a value is never searched for templates itself.
-fn fill(template: &str, values: &Values<'_>) -> String {
-    let mut out = String::new();
-    for piece in pieces(template) {
-        match piece {
-            Piece::Literal(text) => out.push_str(text),
-            Piece::Word(word, false) => out.push_str(values.of(word)),
-            Piece::Word(word, true) => out.push_str(&serde_json::Value::from(values.of(word)).to_string()),
-        }
-    }
-    out
-}
-
-enum Piece<'a> {
-    Literal(&'a str),
-    /// The word, and whether as JSON.
-    Word(&'a str, bool),
-}
-
-fn pieces(template: &str) -> Vec<Piece<'_>> {
-    let mut out = Vec::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('{') {
-        out.push(Piece::Literal(before));
-        let inner = after.split_once('}').map(|(inner, left)| (inner.strip_suffix(":json"), inner, left));
-        match inner {
-            Some((json, inner, left)) if is_word(json.unwrap_or(inner)) => {
-                out.push(Piece::Word(json.unwrap_or(inner), json.is_some()));
-                rest = left;
-            }
-            _ => {
-                out.push(Piece::Literal("{"));
-                rest = after;
-            }
-        }
-    }
-    out.push(Piece::Literal(rest));
-    out
-}
-
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
-}
-
 /// Everything the types do not say.
 fn check(file: &File) -> Result<(), String> {
     let name = file.name.as_str();
@@ -329,43 +368,43 @@ fn check(file: &File) -> Result<(), String> {
     if let Some((path, _)) = file.turn.files.iter().find(|(path, _)| up(path)) {
         return Err(format!("the file {path:?} is not a plain path below the home directory"));
     }
-    let mut everywhere = Vec::new();
-    for (flag, takes) in &file.flags {
-        let word = if *flag == Flag::Model { "model" } else { "max_turns" };
-        match takes {
-            Takes::Refused(_) => {}
-            Takes::Taken(part) => words(part.args.iter().chain(part.env.iter().map(|(_, v)| v)), &[word])?,
-            Takes::Required(part) => {
-                everywhere.push(word);
-                words(part.args.iter().chain(part.env.iter().map(|(_, v)| v)), &[word])?;
-            }
-        }
-    }
-    let parts = file.profiles.values();
-    words(parts.flat_map(|p| p.args.iter().chain(p.env.iter().map(|(_, v)| v))), &everywhere)?;
-    let turn = &file.turn;
-    let values = turn.env.iter().chain(&turn.files).map(|(_, value)| value);
-    let argv = turn.argv.iter().filter(|element| *element != "{flags}");
-    words(argv.chain(values).chain([&turn.stdin]), &everywhere)?;
-    let task = turn.argv.iter().chain([&turn.stdin]).any(|text| text.contains("{task}"));
-    if !task {
-        return Err("the task is neither an argument nor on standard input".into());
-    }
+    check_templates(file)?;
     rules::check(&file.read)
 }
 
-/// Refuses a template word that is unknown, or whose flag may not have been given.
-fn words<'a>(templates: impl Iterator<Item = &'a String>, given: &[&str]) -> Result<(), String> {
-    for template in templates {
-        for piece in pieces(template) {
-            let Piece::Word(word, _) = piece else { continue };
-            if !WORDS.contains(&word) {
-                return Err(format!("the template {{{word}}} is unknown"));
+/// Every template word is known, and none stands where its flag may be missing.
+fn check_templates(file: &File) -> Result<(), String> {
+    const ALWAYS: [&str; 6] = ["task", "base_url", "token", "home", "protocol", "turn"];
+    let flags: Vec<String> = FLAGS.iter().map(|(_, option)| word(option)).collect();
+    let known: Vec<&str> = ALWAYS.into_iter().chain(flags.iter().map(String::as_str)).collect();
+    let mut everywhere = ALWAYS.to_vec();
+    let here = |args: &[String], env: &[(String, String)], given: &[&str]| {
+        let texts = args.iter().chain(env.iter().map(|(_, value)| value)).map(String::as_str);
+        template::check(texts, &known, given)
+    };
+    for ((_, own), (flag, _)) in flags.iter().enumerate().zip(FLAGS) {
+        let with: Vec<&str> = ALWAYS.into_iter().chain([own.as_str()]).collect();
+        match file.flags.get(&flag) {
+            Some(Takes::Taken(taken)) => {
+                here(&taken.args, &taken.env, &with)?;
+                here(&taken.otherwise, &[], &ALWAYS)?;
             }
-            if matches!(word, "model" | "max_turns") && !given.contains(&word) {
-                return Err(format!("{{{word}}} stands where its flag may be missing"));
+            Some(Takes::Required(part)) => {
+                everywhere.push(own);
+                here(&part.args, &part.env, &with)?;
             }
+            Some(Takes::Refused(_)) | None => {}
         }
     }
-    Ok(())
+    for part in file.profiles.values().chain([&file.as_root]) {
+        here(&part.args, &part.env, &everywhere)?;
+    }
+    let turn = &file.turn;
+    let argv: Vec<String> = turn.argv.iter().filter(|element| *element != "{flags}").cloned().collect();
+    here(&argv, &turn.env, &everywhere)?;
+    here(std::slice::from_ref(&turn.stdin), &turn.files, &everywhere)?;
+    match turn.argv.iter().chain([&turn.stdin]).any(|text| text.contains("{task}")) {
+        true => Ok(()),
+        false => Err("the task is neither an argument nor on standard input".into()),
+    }
 }

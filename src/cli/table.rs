@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
     built("run", "[TASK]", "run an agent in a disposable box"),
     built("relay", "", "the key-holding relay alone, in the foreground"),
     built("list", "agents|providers|runtimes", "what can be named on a command line"),
-    later("build", "", "build an agent's image"),
+    built("build", "", "build an agent's image"),
     later("shell", "", "interactive shell in that image"),
     later("ps", "", "list boxes"),
     later("stop", "", "stop boxes, leaving them on disk"),
@@ -72,6 +72,8 @@ pub const COMMANDS: &[Command] = &[
 const RUN: &[&str] = &["run"];
 const BOTH: &[&str] = &["run", "relay"];
 const RELAY: &[&str] = &["relay"];
+const BUILD: &[&str] = &["build"];
+const RUN_BUILD: &[&str] = &["run", "build"];
 
 const fn flag(
     long: &'static str,
@@ -121,10 +123,29 @@ pub const FLAGS: &[Flag] = &[
         RUN,
         "End the run after this long: seconds, or a number with s, m, h or d. Default 15m, at most 7d.",
     ),
-    flag("agent", "NAME", RUN, "The agent: see `sanduk list agents`. Default mini."),
+    flag(
+        "agent",
+        "NAME",
+        RUN_BUILD,
+        "The agent: see `sanduk list agents`. Default of run: mini; of build: claude.",
+    ),
     flag("provider", "NAME", BOTH, "The model provider: see `sanduk list providers`. Default anthropic."),
     flag("model", "ID", RUN, "The model the agent asks for."),
     flag("max-turns", "N", RUN, "Model calls the agent may make."),
+    flag("effort", "LEVEL", RUN, "Reasoning effort: claude takes low, medium, high, xhigh or max."),
+    flag(
+        "permission-mode",
+        "MODE",
+        RUN,
+        "Claude Code's: acceptEdits, dontAsk, plan and so on. Default: no tool asks, the box is the boundary.",
+    ),
+    flag("allowed-tools", "LIST", RUN, "Tools that run without asking in Claude Code's --permission-mode."),
+    flag(
+        "bare",
+        "",
+        RUN,
+        "Claude Code's minimal mode: a short system prompt, nothing looked for but the task.",
+    ),
     flag("mode", "MODE", BOTH, "sealed (default), key-safe or open. On bwrap only sealed."),
     flag("runtime", "NAME", RUN, "The engine: bwrap. Others are not built yet."),
     many(flag("allow-model", "ID", BOTH, "Let only this model be asked for. Repeat for more.")),
@@ -154,10 +175,20 @@ pub const FLAGS: &[Flag] = &[
     flag("listen", "tcp:HOST:PORT|unix:PATH", RELAY, "Where to listen."),
     flag("token-file", "FILE", RELAY, "The token that clients present in the provider's credential header."),
     many(flag("host", "NAME", RELAY, "A value a request's Host may have. Default: the address listened on.")),
-    soon("effort", "LEVEL", "Reasoning effort."),
-    soon("allowed-tools", "LIST", "Tools that run without asking (Claude Code)."),
-    soon("permission-mode", "MODE", "Permission mode (Claude Code)."),
-    soon("bare", "", "No project instructions."),
+    flag("image", "TAG", BUILD, "The image's tag. Default sanduk-AGENT:VERSION."),
+    flag(
+        "containerfile",
+        "FILE",
+        BUILD,
+        "Build FILE instead of the agent's own Containerfile; needs --image.",
+    ),
+    flag(
+        "base",
+        "IMAGE",
+        BUILD,
+        "What the image starts from. Default: what `make image-base` made, else debian:bookworm-slim.",
+    ),
+    flag("force", "", BUILD, "Build although the image is there, from nothing of an earlier build."),
     soon("image", "TAG", "Image of the box."),
     soon("containerfile", "FILE", "Containerfile of the image."),
     soon("rebuild", "", "Build the image first."),

@@ -49,7 +49,12 @@ pub fn start(spec: &Spec, turn: &str, token: &str, control_secret: &str) -> Resu
         token,
         model: spec.model.as_deref(),
         max_turns: spec.max_turns,
+        effort: spec.effort.as_deref(),
+        permission_mode: spec.permission_mode.as_deref(),
+        allowed_tools: spec.allowed_tools.as_deref(),
+        bare: spec.bare,
         home: plan::HOME,
+        root: spec.user.0 == 0,
     };
     let turn = spec
         .agent

@@ -42,6 +42,14 @@ pub struct Asked {
     pub model: Option<String>,
     /// `--max-turns`.
     pub max_turns: Option<u64>,
+    /// `--effort`.
+    pub effort: Option<String>,
+    /// `--permission-mode`.
+    pub permission_mode: Option<String>,
+    /// `--allowed-tools`.
+    pub allowed_tools: Option<String>,
+    /// `--bare`.
+    pub bare: bool,
     /// `--mode`, or `sealed` for `--proxy`.
     pub mode: Option<String>,
     /// `--proxy`.
@@ -111,6 +119,14 @@ pub struct Spec {
     pub model: Option<String>,
     /// `--max-turns`.
     pub max_turns: Option<u32>,
+    /// `--effort`.
+    pub effort: Option<String>,
+    /// `--permission-mode`.
+    pub permission_mode: Option<String>,
+    /// `--allowed-tools`.
+    pub allowed_tools: Option<String>,
+    /// `--bare`.
+    pub bare: bool,
     /// `--dry-run`.
     pub dry_run: bool,
     /// `-q`.
@@ -143,7 +159,7 @@ impl Spec {
         let mut notes = Vec::new();
         refuse_what_means_nothing(&asked)?;
         let provider = provider(asked.provider.as_deref())?;
-        let agent = agent(asked.agent.as_deref(), &mut notes)?;
+        let agent = agent(asked.agent.as_deref(), &provider, &mut notes)?;
         let protocol = common(&agent, &provider)?;
         let model = model(&asked, &agent)?;
         let key_from = key_from(&asked, &provider, env)?;
@@ -160,6 +176,10 @@ impl Spec {
             log_dir: outside(&asked.log_dir, "--log-dir")?,
             timeout: timeout(asked.timeout.as_deref())?,
             max_turns: asked.max_turns.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+            effort: asked.effort,
+            permission_mode: asked.permission_mode,
+            allowed_tools: asked.allowed_tools,
+            bare: asked.bare,
             preflight: !asked.skip_key_check && !provider.preflight.is_empty(),
             grants: Grants {
                 sealed: true,
@@ -237,12 +257,20 @@ fn provider(name: Option<&str>) -> Result<Provider, Error> {
     })
 }
 
-/// Agents of the first design that are not built yet are refused by name, not taken for unknown.
-const LATER: [&str; 7] = ["claude", "codex", "hax", "hermes", "opencode", "pi", "prime"];
+/// The agent of a run that names none, where the provider speaks what it speaks; else the built-in one.
+const AGENT: &str = "mini";
 
-fn agent(name: Option<&str>, notes: &mut Vec<String>) -> Result<Agent, Error> {
+/// Agents of the first design that are not built yet are refused by name, not taken for unknown.
+const LATER: [&str; 6] = ["codex", "hax", "hermes", "opencode", "pi", "prime"];
+
+fn agent(name: Option<&str>, provider: &Provider, notes: &mut Vec<String>) -> Result<Agent, Error> {
     let name = name.unwrap_or_else(|| {
-        notes.push("agent mini, the built-in one: no --agent was given, and claude is not built yet".into());
+        let fits = agents::shipped(AGENT).is_some_and(|a| common(&a, provider).is_ok());
+        if fits && AGENT != "mini" {
+            return AGENT;
+        }
+        let why = if fits { "" } else { ", and the provider speaks nothing that the default one speaks" };
+        notes.push(format!("agent mini, the built-in one: no --agent was given{why}"));
         "mini"
     });
     if let Some(agent) = agents::shipped(name) {
@@ -270,6 +298,7 @@ fn model(asked: &Asked, agent: &Agent) -> Result<Option<String>, Error> {
     let Some(model) = &asked.model else {
         return match asked.allow_models.as_slice() {
             [only] => Ok(Some(only.clone())),
+            [] if !agent.needs_model() => Ok(None),
             _ => Err(Error::wrong("start", format!("agent {}", agent.name), "--model is required")
                 .remedy("give --model ID")),
         };
