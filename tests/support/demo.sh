@@ -51,10 +51,18 @@ echo "== what the model saw: $(wc -l < "$place/requests.jsonl") requests"
 
 bad=0
 left() { echo "demo: left behind: $*" >&2; bad=1; }
+# Ours are the processes that run this binary, or that have the project mounted: another run on this machine is none of it.
+ours() {
+  for p in /proc/[0-9]*; do
+    [ "$(readlink "$p/exe" 2>/dev/null)" = "$PWD/$out/sanduk" ] || grep -qs "$place/project" "$p/mountinfo" || continue
+    echo "${p#/proc/}: $(tr '\0' ' ' < "$p/cmdline" 2>/dev/null)"
+  done
+}
+[ -z "$(ours)" ] || left "a process, and with it its sockets and mounts: $(ours)"
 [ -z "$(ls "$place/state/sanduk/runs" 2>/dev/null)" ] || left "a record: $(ls "$place/state/sanduk/runs")"
-for p in $(pgrep -f "^($out|/sanduk).*(keeper|relay-role|inside|mini)" 2>/dev/null || true); do left "process $p"; done
-! grep -q "$place" /proc/self/mountinfo || left "a mount"
-! grep -q "relay.sock\|control.sock" /proc/net/unix || left "a socket: $(grep -E 'relay.sock|control.sock' /proc/net/unix)"
+for c in /tmp/sbx-*; do
+  [ ! -d "$c" ] || [ "$c" -ot "$place/upstream.out" ] || ! cmp -s "$c/sanduk" "$out/sanduk" || left "a channel directory: $c"
+done
 ! grep -q 'sk-demo-not-a-real-key' -r "$place/project" "$place/state" || left "the key, on disk"
 grep -q 'sk-demo-not-a-real-key' "$place/requests.jsonl" || { echo "demo: the model never saw the key" >&2; bad=1; }
 ! grep -q 'not-a-real-secret' "$place/requests.jsonl" || left "the masked file, in a request"
