@@ -7,7 +7,7 @@ FUZZ   ?= 200000
 WORK   ?= ./work
 ARGS   ?=
 
-.PHONY: help setup build demo test test-fast audit fuzz bench dist
+.PHONY: help setup image-base build demo test test-fast audit fuzz bench dist
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
@@ -41,6 +41,9 @@ bench: setup ## ratios against nginx, the Python tool, bare bwrap; all in one ru
 	@$(CARGO) build --release --locked --bin sanduk --example upstream
 	@TARGET=$(TARGET) sh tests/support/bench.sh
 
+image-base: ## a base image of Debian's signed packages, where no registry can be reached; needs docker
+	@sh .ci/setup docker
+
 dist: setup ## release binary without paths of this machine, with checksum and SBOM, in build/
 	@sh audit/rebuild
 
@@ -49,7 +52,7 @@ dist: setup ## release binary without paths of this machine, with checksum and S
 sync: build
 qa: test-fast
 test-all test-container: test
-image: build
+image: build ## the agent's image if it is missing (ARGS='--agent mini')
 	@$(BIN) build $(ARGS)
 image-rebuild: build
 	@$(BIN) build --force $(ARGS)

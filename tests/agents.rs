@@ -576,7 +576,7 @@ fn claude_argv() {
     let mut shown = Vec::new();
     for turn in [&bare, &all] {
         let turn = claude.render(turn).unwrap();
-        assert_eq!((turn.argv[0].as_str(), turn.stdin.as_str()), ("/usr/local/bin/claude", "--help"));
+        assert_eq!((turn.argv[0].as_str(), turn.stdin.as_str()), ("/usr/local/bin/claude", "\n--help"));
         assert!(turn.files.is_empty());
         assert!(turn.argv.windows(2).any(|w| w == ["--setting-sources", ""]), "{:?}", turn.argv);
         assert!(turn.argv.iter().any(|a| a == "--strict-mcp-config"));

@@ -159,6 +159,11 @@ pub fn inspect(image: &str) -> Vec<String> {
     words(&["image", "inspect", "--format", "{{.Id}} {{len .RepoTags}}", image])
 }
 
+/// The engine's arguments to drop an image by its id.
+pub fn remove(id: &str) -> Vec<String> {
+    words(&["image", "rm", id])
+}
+
 /// What stands before every command: a configuration directory of ours, empty, and the endpoint, so that neither the caller's proxies,
 /// credential programs nor context have a say.
 pub fn global(dir: &Path) -> Vec<String> {
@@ -228,7 +233,7 @@ impl Engine {
         let Some(id) = before else { return };
         let nameless = self.speak(inspect(&id), false).is_ok_and(|(_, said)| said.trim_end().ends_with(" 0"));
         if nameless {
-            let _ = self.speak(words(&["image", "rm", &id]), false);
+            let _ = self.speak(remove(&id), false);
         }
     }
 

@@ -39,6 +39,7 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     let state = state::open(env)?;
     sweep::sweep(&state, &mut show);
     let engine = needs::engine(&spec.engine)?;
+    needs::program(&spec.agent)?;
     needs::upstream(&mut spec.upstream)?;
     let names = Names::new()?;
     let start = hand::start(&spec, "1", &names.token, &names.control_secret)?;

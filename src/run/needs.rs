@@ -1,12 +1,14 @@
 //! What a run needs of the host: bwrap new enough, openssl 3 where the provider speaks TLS, the provider's addresses. Found before
 //! anything is made; the box and the confined relay could find none of it. Called by `life`.
 
+use crate::catalog::agents::Agent;
 use crate::engine::bwrap;
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::start::Upstream;
 use crate::relay::tls;
 use crate::sys::exec::{self, Ended, Feed};
+use crate::sys::file;
 use crate::sys::net::{self, Conn};
 use std::path::Path;
 
@@ -17,6 +19,28 @@ pub fn engine(path: &Path) -> Result<String, Error> {
             .remedy("install bubblewrap 0.8 or newer")
     };
     bwrap::version(&answer(path).map_err(|e| cannot(e.to_string()))?).map_err(cannot)
+}
+
+/// On bwrap a box has the host's `/usr`: an agent whose program is not there is refused before anything exists. The built-in one
+/// is part of this program.
+pub fn program(agent: &Agent) -> Result<(), Error> {
+    let path = Path::new(agent.program());
+    if !path.starts_with("/usr") {
+        return Ok(());
+    }
+    // A link out of /usr leads nowhere in the box.
+    #[expect(clippy::disallowed_methods, reason = "FILE-140 the agent's program, where it leads")]
+    let real = file::real_path(path);
+    let why = match real {
+        Ok(real) if real.starts_with("/usr") => return Ok(()),
+        Ok(real) => format!("it leads to {}, which is not in the box", real.display()),
+        Err(e) => e.to_string(),
+    };
+    let on = format!("{} of agent {} on bwrap", path.display(), agent.name);
+    Err(Error::new(Exit::Engine, "start", on, why).remedy(format!(
+        "put {} on this host, use an image of it (--runtime docker), or take --agent mini",
+        path.display()
+    )))
 }
 
 /// Fills in where the provider is and what speaks TLS to it.
