@@ -109,6 +109,9 @@ pub fn box_b2_become_user() {
 }
 
 pub fn user_child() {
+    // As a login of root's would have them.
+    rustix::thread::set_thread_groups(&[4, 6].map(rustix::fs::Gid::from_raw)).unwrap();
+    assert_eq!(status("Groups"), "4 6");
     proc::become_user(64_200, 64_201).unwrap();
     for field in ["Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         say(&format!("{field}={}", status(field)));

@@ -139,9 +139,11 @@ fn programs_are_found_by_absolute_entries_only() {
     std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(found("tool", &path(&[Path::new("/no/such"), &dir.0])), Some(tool.clone()));
     assert_eq!(found("folder", &path(&[&dir.0])), None);
-    // From "/" these relative entries would lead there: a workspace must not decide what runs.
-    let relative = dir.0.strip_prefix("/").unwrap();
-    assert_eq!(found("tool", &path(&[relative, Path::new("."), Path::new("")])), None);
+    // A relative entry that leads there from where we are: a workspace must not decide what runs.
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let relative = Path::new(&up).join(dir.0.strip_prefix("/").unwrap());
+    assert!(relative.join("tool").is_file());
+    assert_eq!(found("tool", &path(&[&relative, Path::new("."), Path::new("")])), None);
     for name in ["", ".", "..", "../tool", "/bin/sh", "folder/x"] {
         assert_eq!(found(name, &path(&[&dir.0])), None, "{name}");
     }
