@@ -475,3 +475,58 @@ fn on_bwrap_without_the_program() {
     assert_eq!(output.status.code(), Some(4), "{err}");
     assert!(err.contains("/usr/local/bin/claude of agent claude") && err.contains("--agent mini"), "{err}");
 }
+
+/// What `run` makes of the flags that are claude's, by `--dry-run`: nothing is started.
+#[test]
+fn on_the_command_line() {
+    let rig = Rig::new(&script(&[], "x"));
+    let dry = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanduk"));
+        command.args(["run", "x", "--runtime", "bwrap", "--dry-run", "-w"]).arg(&rig.work).args(args);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &rig.place)
+            .env("ANTHROPIC_API_KEY", "sk-ant-x");
+        let output = command.output().unwrap();
+        let all = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&all).into_owned())
+    };
+    let (code, out) = dry(&["--agent", "claude"]);
+    assert!(code == Some(0) && out.contains("\"--strict-mcp-config\""), "{out}");
+    assert!(!out.contains("--model"), "it has a default of its own: {out}");
+    let all = [
+        "--effort",
+        "max",
+        "--permission-mode",
+        "dontAsk",
+        "--allowed-tools",
+        "Read",
+        "--bare",
+        "--max-turns",
+        "3",
+    ];
+    let (code, out) = dry(&[&["--agent", "claude", "--allow-model", "m-1"][..], &all].concat());
+    assert_eq!(code, Some(0), "{out}");
+    for argument in [
+        "--effort=max",
+        "--permission-mode=dontAsk",
+        "--allowed-tools=Read",
+        "--bare",
+        "--max-turns=3",
+        "--model=m-1",
+    ] {
+        assert!(out.contains(&format!("\"{argument}\"")), "{argument}: {out}");
+    }
+    for (args, words) in [
+        (&["--agent", "claude", "--allow-model", "a", "--allow-model", "b"][..], "--model is required"),
+        (&["--agent", "claude", "--allowed-tools", "Read"], "no tool asks"),
+        (&["--agent", "claude", "--permission-mode", "auto"], "it may be acceptEdits"),
+        (&["--agent", "claude", "--provider", "openai"], "no protocol in common"),
+        (&["--agent", "mini", "--model", "m", "--bare"], "mini does not take --bare"),
+        (&["--agent", "mini", "--model", "m", "--effort", "low"], "mini does not take --effort"),
+    ] {
+        let (code, out) = dry(args);
+        assert!(code == Some(2) && out.contains(words), "{args:?}: {code:?} {out}");
+    }
+}
