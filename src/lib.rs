@@ -71,10 +71,11 @@ pub mod catalog {
     mod template;
 }
 
-/// What a box is (`plan`) and how an engine is told (`bwrap`).
+/// What a box is (`plan`) and how an engine is told (`bwrap`, `docker`).
 #[forbid(unsafe_code)]
 pub mod engine {
     pub mod bwrap;
+    pub mod docker;
     pub mod plan;
 }
 
@@ -118,7 +119,9 @@ pub mod relay {
 #[forbid(unsafe_code)]
 pub mod run {
     pub mod channel;
+    pub mod container;
     pub mod control;
+    pub mod daemon;
     pub mod dry;
     pub mod follow;
     pub mod hand;
@@ -127,6 +130,7 @@ pub mod run {
     pub mod keeper;
     pub mod key;
     pub mod life;
+    pub mod modes;
     pub mod needs;
     pub mod order;
     pub mod place;
@@ -137,6 +141,7 @@ pub mod run {
     pub mod spec;
     pub mod state;
     pub mod sweep;
+    pub mod watched;
 }
 
 /// The role that runs in the box as PID 1, and our built-in agent.

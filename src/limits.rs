@@ -221,7 +221,7 @@ pub const LONG_POLL: Duration = Duration::from_secs(10);
 /// Control calls that fail in a row before the run ends: one may be a hiccup, three are not.
 pub const CONTROL_FAILURES: u32 = 3;
 /// From the start of the engine to the answer to `POST /start`.
-pub const BOX_START: Duration = Duration::from_secs(20);
+pub const BOX_START: Duration = Duration::from_secs(60);
 /// A box whose host has not called for so long ends itself.
 pub const GRACE: Duration = Duration::from_secs(60);
 /// Events a box keeps before it stops reading its agent.
@@ -233,7 +233,21 @@ pub const RELAY_START: Duration = Duration::from_secs(45);
 /// A relay told to end: what it still drains and records.
 pub const RELAY_END: Duration = Duration::from_secs(3);
 /// The keeper's whole teardown; longer, and the record stays for the sweep.
-pub const TEARDOWN: Duration = Duration::from_secs(15);
+pub const TEARDOWN: Duration = Duration::from_secs(60);
+/// One call of docker's command line: 20 to 200 ms each, seconds on a loaded host; a daemon that hangs answers none.
+pub const ENGINE_CALL: Duration = Duration::from_secs(30);
+/// A container asked for by a command line that was killed has come into being after so long, or never will.
+pub const ENGINE_SETTLES: Duration = Duration::from_secs(3);
+/// How often the keeper looks whether `docker run -d` has ended.
+pub const ENGINE_LOOK: Duration = Duration::from_millis(20);
+/// An answer of docker's command line: a listing of some thousand containers.
+pub const ENGINE_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// Docker's `config.json`, read for the current context.
+pub const DOCKER_CONFIG_BYTES: u64 = 1024 * 1024;
+/// Memory of a box where `--memory` does not say: what Claude Code with a build beside it takes.
+pub const BOX_MEMORY: u64 = 4 * 1024 * 1024 * 1024;
+/// Processors of a box in thousandths where `--cpus` does not say; never more than the host has.
+pub const BOX_CPUS: u64 = 4000;
 /// A standard error that takes nothing for so long (a paused terminal, a pipe nobody reads) loses lines: `--timeout` and signals
 /// must not wait for it.
 pub const SHOW_STALL: Duration = Duration::from_secs(5);

@@ -123,6 +123,11 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         dry_run: given.has("dry-run"),
         quiet: given.has("quiet"),
         keep: given.has("keep"),
+        image: text("image"),
+        cpus: text("cpus"),
+        memory: text("memory"),
+        env: given.values("env"),
+        as_root: given.has("as-root"),
     })
 }
 
@@ -226,9 +231,15 @@ fn list(given: &Given) -> Result<String, Error> {
             }
         }
         Some("runtimes") => {
-            let there = exec::find("bwrap", &env::read().path).is_some();
-            let state = if there { "installed" } else { "not installed" };
-            out.push_str(&format!("{:<8} {:<12} {:<13} default\n", "bwrap", "bwrap", state));
+            let path = env::read().path;
+            let mut default = true;
+            for name in ["docker", "bwrap"] {
+                let there = exec::find(name, &path).is_some();
+                let state = if there { "installed" } else { "not installed" };
+                let mark = if there && std::mem::take(&mut default) { "default" } else { "" };
+                out.push_str(format!("{name:<8} {name:<12} {state:<13} {mark}").trim_end());
+                out.push('\n');
+            }
         }
         _ => return Err(Error::wrong("list", "", "say what: agents, providers or runtimes")),
     }

@@ -1,6 +1,7 @@
 //! Whole runs, mini in a sealed box on bwrap: what a run leaves, what a hostile work directory can do to it, how it ends.
 #![expect(clippy::disallowed_methods, reason = "tests")]
 
+#[expect(dead_code, reason = "tests/docker.rs uses the rest")]
 #[path = "run/rig.rs"]
 mod rig;
 

@@ -1,5 +1,5 @@
 //! What a box is, whatever the engine: who it runs as, what of the host is in it, what of that is hidden. Built by `run` from a
-//! `Spec`; an engine file (`bwrap`) turns it into an argv. Starts nothing.
+//! `Spec`; an engine file (`bwrap`, `docker`) turns it into an argv. Starts nothing.
 
 use crate::sys::file::Dir;
 use std::io;
@@ -20,6 +20,47 @@ pub const BOX_END: &str = "/run/sanduk/box";
 const KIND: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
+
+/// What boxes are made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// bubblewrap: the box is a process of ours.
+    Bwrap,
+    /// Docker: the box is the daemon's, and outlives whoever asked for it.
+    Docker,
+}
+
+/// How much of the network, and whether the key, is in the box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// No network, the key in the relay.
+    Sealed,
+    /// A network of its own, the key in the relay.
+    KeySafe,
+    /// The engine's network, the key in the box.
+    Open,
+}
+
+impl Engine {
+    /// As typed after `--runtime`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Bwrap => "bwrap",
+            Engine::Docker => "docker",
+        }
+    }
+}
+
+impl Mode {
+    /// As typed after `--mode`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Sealed => "sealed",
+            Mode::KeySafe => "key-safe",
+            Mode::Open => "open",
+        }
+    }
+}
 
 /// A box.
 #[derive(Clone, Debug, PartialEq, Eq)]

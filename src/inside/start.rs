@@ -37,8 +37,13 @@ pub fn role(dir: &Path) -> Result<Exit, Error> {
         return Err(Error::fault("confine the box", "", format!("{threads} threads before the filter")));
     }
     confine::boxed().map_err(fault("install the box filter"))?;
-    // For all of the box: bwrap has no flag for these, and counts of processes are per user namespace.
-    proc::limit(Some(limits::BOX_PROCESSES), Some(limits::BOX_FILES), Some(limits::BOX_FILE_BYTES))
+    // For all of the box: bwrap has no flag for these. Processes are counted per user namespace: in the host's (docker, which
+    // counts them by a control group) those of the same uid out there would count too.
+    let processes = match proc::host_uids().map_err(fault("read the map of uids"))? {
+        true => None,
+        false => Some(limits::BOX_PROCESSES),
+    };
+    proc::limit(processes, Some(limits::BOX_FILES), Some(limits::BOX_FILE_BYTES))
         .map_err(fault("limit the box"))?;
     let signals = proc::catch_signals().map_err(fault("catch signals"))?;
     #[expect(clippy::disallowed_methods, reason = "NET-62 the control socket")]

@@ -1,9 +1,11 @@
 //! `--dry-run`: prints the engine's command line and the hand-over, secrets masked. Changes nothing, starts nothing, resolves no
 //! name. Called by `life`.
 
-use crate::engine::bwrap;
+use crate::engine::docker;
+use crate::engine::plan::Engine;
 use crate::error::{Error, Exit};
 use crate::relay::start::Fds;
+use crate::run::daemon::Place;
 use crate::run::hand;
 use crate::run::spec::Spec;
 use crate::wire::text;
@@ -13,17 +15,35 @@ use std::io::Write;
 /// A channel's name where there is no channel.
 const CHANNEL: &str = "sbx-0000000000000000";
 
+/// A run's id where there is no run.
+const RUN: &str = "00000000000000000000000000000000";
+
+/// What stands before `run` on docker's command line. A context is not looked up: that is a call.
+fn before(spec: &Spec) -> Vec<String> {
+    match spec.docker.as_ref().map(|d| &d.place) {
+        None => Vec::new(),
+        Some(Place::Endpoint(endpoint)) => docker::call(endpoint).to_vec(),
+        Some(Place::Context(name, _)) => docker::call(&format!("<endpoint of context {name}>")).to_vec(),
+    }
+}
+
 /// Prints what would be started.
 pub fn print(spec: &Spec) -> Result<Exit, Error> {
     let plan = hand::plan(spec, CHANNEL)?;
     let start = hand::start(spec, "1", "<run token>", "<control secret>")?;
     let relay = hand::relay(spec, Fds { listener: 3, secrets: 4, log: 5, notes: 6 }, None);
     let mut out = String::new();
-    out.push_str(&format!("# engine, as uid {} gid {}\n", spec.user.0, spec.user.1));
-    out.push_str(&quoted(spec.engine.as_os_str()));
-    for arg in bwrap::argv(&plan) {
-        out.push_str(if arg.to_string_lossy().starts_with("--") { " \\\n  " } else { " " });
-        out.push_str(&quoted(&arg));
+    let (uid, gid) = spec.user;
+    out.push_str(&match spec.engine {
+        Engine::Bwrap => format!("# engine, as uid {uid} gid {gid}\n"),
+        Engine::Docker => "# engine\n".to_string(),
+    });
+    out.push_str(&quoted(spec.program.as_os_str()));
+    let container = hand::container(spec, RUN, CHANNEL, spec.docker.as_ref().map_or("", |d| &d.image));
+    let args = [before(spec), hand::engine(&plan, container.as_ref())?].concat();
+    for arg in args {
+        out.push_str(if arg.starts_with("--") { " \\\n  " } else { " " });
+        out.push_str(&quoted(OsStr::new(&arg)));
     }
     out.push_str("\n# relay, confined, with the key on a pipe\n");
     out.push_str(&json(&relay)?);

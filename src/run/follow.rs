@@ -225,7 +225,7 @@ impl<'a> Watch<'a> {
                 self.started = true;
                 Ok(())
             }
-            News::Box(control::News::Lost(why)) => Err(self.box_lost(why)),
+            News::Box(control::News::Lost(why)) => Err(self.box_lost(why, held)),
             // Nobody asks for events yet.
             News::Box(control::News::Events(_)) => Ok(()),
         }
@@ -251,6 +251,9 @@ impl<'a> Watch<'a> {
         match said {
             Said::BoxStarted(engine) => held.note_process("engine", engine.pid),
             Said::BoxPid(first) => held.note_process("box", first.pid),
+            Said::Container(container) => held.note("container", &container.id),
+            // Nobody asked, or too late.
+            Said::BoxRuns => {}
             Said::BoxExited(exited) => {
                 let words = crate::wire::text::short(exited.words.trim(), 500);
                 let words = if words.is_empty() { exited.how } else { words };
@@ -293,9 +296,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The control client gave up: the keeper may be about to say that the box is dead, and why.
-    fn box_lost(&mut self, why: String) -> Ending {
-        let until = Instant::now() + Duration::from_millis(500);
+    /// The control client gave up: the keeper says whether the box is dead, and why. A bwrap box's death it tells by itself.
+    fn box_lost(&mut self, why: String, held: &Held<'_>) -> Ending {
+        let time = if held.look() { limits::ENGINE_CALL } else { Duration::from_millis(500) };
+        let until = Instant::now() + time;
         let mut words = None;
         while let Some(news) = self.next(until) {
             match news {
@@ -303,6 +307,9 @@ impl<'a> Watch<'a> {
                     words = Some(crate::wire::text::short(exited.words.trim(), 500));
                     break;
                 }
+                News::Keeper(Said::BoxRuns) => break,
+                // It never came into being.
+                News::Keeper(Said::Failed(failed)) if failed.engine => return Ending::Engine(failed.why),
                 News::Signal(number) => return Ending::Signal(number),
                 News::Note(note) => {
                     if let Err(ending) = self.note(note) {

@@ -2,13 +2,16 @@
 //! starts nothing. Called by `life`, and by `dry`, which only prints it.
 
 use crate::catalog::agents::TurnInput;
+use crate::engine::docker::Container;
 use crate::engine::plan::{self, Mount, Plan};
+use crate::engine::{bwrap, docker};
 use crate::error::Error;
 use crate::limits;
 use crate::relay::start::{Fds, Order};
 use crate::run::channel;
 use crate::run::spec::Spec;
 use crate::wire::control::{Start, VERSION};
+use std::ffi::OsString;
 
 /// Added to the task unless `--no-report-instruction`.
 const REPORT_INSTRUCTION: &str = "\n\nBefore you finish, write what you did and what you found to REPORT.md in the work directory. \
@@ -34,6 +37,38 @@ pub fn plan(spec: &Spec, channel: &str) -> Result<Plan, Error> {
     })
 }
 
+/// What only a container has; `None` on bwrap. `image`: what the tag meant when it was asked for.
+pub fn container(spec: &Spec, run: &str, channel: &str, image: &str) -> Option<Container> {
+    let docker = spec.docker.as_ref()?;
+    Some(Container {
+        run: run.into(),
+        name: channel.into(),
+        agent: spec.agent.name.clone(),
+        image: image.into(),
+        mode: spec.mode,
+        network: docker.network.clone(),
+        cpus: docker.cpus,
+        memory: docker.memory,
+    })
+}
+
+/// The engine's arguments.
+pub fn engine(plan: &Plan, container: Option<&Container>) -> Result<Vec<String>, Error> {
+    let args = match container {
+        None => bwrap::argv(plan),
+        Some(container) => docker::argv(plan, container)
+            .map_err(|why| Error::wrong("make", "the box", why).remedy("rename it"))?,
+    };
+    args.into_iter().map(text).collect()
+}
+
+/// An argument as the keeper's order holds it.
+fn text(arg: OsString) -> Result<String, Error> {
+    arg.into_string().map_err(|arg| {
+        Error::wrong("use", arg.to_string_lossy().into_owned(), "the path is not UTF-8").remedy("rename it")
+    })
+}
+
 /// The first words to `inside`: the agent's one turn, and the run's secrets for the box.
 pub fn start(spec: &Spec, turn: &str, token: &str, control_secret: &str) -> Result<Start, Error> {
     let task = match spec.report_instruction {
@@ -56,10 +91,16 @@ pub fn start(spec: &Spec, turn: &str, token: &str, control_secret: &str) -> Resu
         home: plan::HOME,
         root: spec.user.0 == 0,
     };
-    let turn = spec
+    let mut turn = spec
         .agent
         .render(&input)
         .map_err(|why| Error::wrong("start", format!("agent {}", spec.agent.name), why))?;
+    for (name, value) in &spec.env {
+        if turn.env.iter().any(|(own, _)| own == name) {
+            return Err(Error::wrong("take", format!("--env {name}"), "the run sets that variable itself"));
+        }
+        turn.env.push((name.clone(), value.clone()));
+    }
     Ok(Start {
         version: VERSION,
         control_secret: control_secret.to_string(),

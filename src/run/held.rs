@@ -1,19 +1,18 @@
 //! What a run holds outside this process: its record, its channel, its keeper, and through the keeper relay and box. Dropped, all of
 //! it ends and is removed, whatever happened before; what could not be removed keeps its record for the sweep. Called by `life`.
 
-use crate::engine::bwrap;
 use crate::error::Error;
 use crate::limits;
 use crate::relay::start::Fds;
+use crate::run::daemon::Daemon;
 use crate::run::key::Key;
 use crate::run::spec::Spec;
 use crate::run::state::{self, Fields, Record, State};
-use crate::run::{channel, hand, order, sweep};
+use crate::run::{channel, hand, needs, order, sweep};
 use crate::sys::exec::{self, Child, Ended, Feed};
 use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn};
 use crate::sys::proc;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -47,8 +46,13 @@ pub struct Held<'a> {
     state: &'a State,
     record: Option<Record>,
     fields: Fields,
+    id: String,
     channel: String,
     owner: u32,
+    docker: Option<Daemon>,
+    keep: bool,
+    /// The box was kept.
+    stands: bool,
     keeper: Option<Child>,
     life: Option<Conn>,
     pipes: Option<Pipes>,
@@ -69,7 +73,8 @@ impl Names {
     pub fn new() -> Result<Names, Error> {
         let fault = |e: io::Error| Error::fault("draw", "random names", e);
         Ok(Names {
-            id: proc::random_hex(8).map_err(fault)?,
+            // 128 bits: as a label's value it makes a container ours.
+            id: proc::random_hex(16).map_err(fault)?,
             channel: channel::name().map_err(fault)?,
             token: proc::random_hex(24).map_err(fault)?,
             control_secret: proc::random_hex(32).map_err(fault)?,
@@ -116,20 +121,27 @@ impl<'a> Held<'a> {
     /// Writes the record, makes the channel, starts the keeper, which starts the relay. Whatever fails, nothing of it stays.
     pub fn start(
         spec: &Spec,
+        engine: &needs::Engine,
         state: &'a State,
         names: &Names,
         kept: &Kept,
         key: Key,
     ) -> Result<Held<'a>, Error> {
-        let plan = hand::plan(spec, &names.channel)?;
-        let args = bwrap::argv(&plan).into_iter().map(text).collect::<Result<Vec<_>, Error>>()?;
-        let record = state.create(&names.id, &first_lines(spec, names)?)?;
+        let image = engine.docker.as_ref().map_or("", |(_, image)| &image.id);
+        let container = hand::container(spec, &names.id, &names.channel, image);
+        let args = hand::engine(&hand::plan(spec, &names.channel)?, container.as_ref())?;
+        let docker = engine.docker.as_ref().map(|(daemon, _)| daemon.clone());
+        let record = state.create(&names.id, &first_lines(spec, docker.as_ref(), names)?)?;
         let mut held = Held {
             state,
             record: Some(record),
             fields: Fields::new(),
+            id: names.id.clone(),
             channel: names.channel.clone(),
             owner: spec.user.0,
+            docker,
+            keep: spec.docker.as_ref().is_some_and(|d| d.keep),
+            stands: false,
             keeper: None,
             life: None,
             pipes: None,
@@ -176,12 +188,13 @@ impl<'a> Held<'a> {
         let root = proc::ids().0 == 0;
         let order = order::Order {
             id: names.id.clone(),
-            engine: spec.engine.clone(),
+            engine: spec.program.clone(),
             args,
             user: root.then_some(spec.user),
+            container: self.docker.clone().map(|daemon| order::Container { daemon, keep: self.keep }),
             channel: (names.channel.clone(), self.owner),
             runs: self.state.path.join("runs"),
-            relay: hand::relay(spec, fds, root.then(|| relay_uid(&names.id))),
+            relay: Some(hand::relay(spec, fds, root.then(|| relay_uid(&names.id)))),
         };
         let what = exec::Order {
             program: exec::own().map_err(fault)?,
@@ -215,12 +228,28 @@ impl<'a> Held<'a> {
 
     /// Lets the keeper start the box.
     pub fn go(&mut self) -> Result<(), Error> {
+        // From here on a container may come into being whose id nobody has written down yet.
+        self.note("asked", "yes");
         self.say(b"go\n").map_err(|e| Error::fault("start", "the box", e))
+    }
+
+    /// Asks the keeper how the box is; false where that engine's keeper tells without being asked.
+    pub fn look(&self) -> bool {
+        self.docker.is_some() && self.say(b"look\n").is_ok()
     }
 
     fn say(&self, line: &[u8]) -> io::Result<()> {
         let life = self.life.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         life.write_all(&[line], limits::CONTROL_TIME)
+    }
+
+    /// Adds a line to the record.
+    pub fn note(&mut self, key: &str, value: &str) {
+        self.fields.insert(key.into(), value.into());
+        if let Some(record) = &mut self.record {
+            // A full disk must not end a run that is under way.
+            let _ = record.add(&[(key, value.to_string())]);
+        }
     }
 
     /// Adds a process to the record, so that a sweep after our death can tell it from another with its pid.
@@ -247,12 +276,21 @@ impl<'a> Held<'a> {
                 self.fields.insert("boot".into(), boot);
             }
             sweep::end(&self.fields)?;
+            let clean = matches!(ended, Ok(Some(Ended::Code(0))));
+            self.stands = clean && self.keep;
             // Not in time, or killed: what it would have done is done here.
-            if !matches!(ended, Ok(Some(Ended::Code(0)))) {
-                sweep::engines(&self.channel)?;
+            match &self.docker {
+                _ if clean => {}
+                None => sweep::engines(&self.channel)?,
+                Some(daemon) => daemon.purge(&self.id, sweep::unsure(&self.fields))?,
             }
         }
         channel::remove(&self.channel, self.owner)
+    }
+
+    /// The name of the container that `--keep` left.
+    pub fn stands(&self) -> Option<&str> {
+        self.stands.then_some(&self.channel)
     }
 
     /// Gives up on what could not be removed: the record stays.
@@ -278,14 +316,20 @@ impl Drop for Held<'_> {
 }
 
 /// The record before anything exists.
-fn first_lines<'n>(spec: &Spec, names: &Names) -> Result<Vec<(&'n str, String)>, Error> {
+fn first_lines<'n>(
+    spec: &Spec,
+    docker: Option<&Daemon>,
+    names: &Names,
+) -> Result<Vec<(&'n str, String)>, Error> {
     let fault = |e: io::Error| Error::fault("read", "/proc", e);
     let me = std::process::id();
     let start = proc::start_time(me).map_err(fault)?.unwrap_or(0);
-    Ok(vec![
+    let mut lines = vec![
         ("kind", "run".into()),
-        ("engine", "bwrap".into()),
-        ("mode", "sealed".into()),
+        ("agent", spec.agent.name.clone()),
+        ("engine", spec.engine.name().into()),
+        ("mode", spec.mode.name().into()),
+        ("began", proc::now().as_secs().to_string()),
         ("boot", proc::boot_id().map_err(fault)?),
         ("owner_pid", me.to_string()),
         ("owner_start", start.to_string()),
@@ -294,7 +338,12 @@ fn first_lines<'n>(spec: &Spec, names: &Names) -> Result<Vec<(&'n str, String)>,
         ("channel", names.channel.clone()),
         ("control_secret", names.control_secret.clone()),
         ("token", names.token.clone()),
-    ])
+    ];
+    if let Some(daemon) = docker {
+        lines.push(("docker", daemon.program.display().to_string()));
+        lines.push(("endpoint", daemon.endpoint.clone()));
+    }
+    Ok(lines)
 }
 
 /// An uid of its own for the relay, so that no other process, nor another run's relay, may look into it.
@@ -302,13 +351,6 @@ fn relay_uid(id: &str) -> (u32, u32) {
     let part = id.get(..6).and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or(0);
     let uid = limits::RELAY_UIDS.saturating_add(part);
     (uid, uid)
-}
-
-/// An argument as the keeper's order holds it.
-fn text(arg: OsString) -> Result<String, Error> {
-    arg.into_string().map_err(|arg| {
-        Error::wrong("use", arg.to_string_lossy().into_owned(), "the path is not UTF-8").remedy("rename it")
-    })
 }
 
 /// How long a last look at the pipes of a keeper that has ended may take.

@@ -4,9 +4,12 @@
 
 use crate::error::{Error, Exit};
 use crate::limits;
-use crate::run::order::{Exited, Failed, Gone, Order, Said, Started, line};
+use crate::relay;
+use crate::run::container::Container;
+use crate::run::order::{Failed, Gone, Order, Said, Started, line};
+use crate::run::watched::Watched;
 use crate::run::{channel, state};
-use crate::sys::exec::{self, Child, Ended, Feed};
+use crate::sys::exec::{self, Feed};
 use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn};
 use crate::sys::proc;
@@ -20,88 +23,117 @@ pub fn role() -> Result<Exit, Error> {
     proc::ignore_signals().map_err(fault)?;
     let mut asker = Asker::new().map_err(fault)?;
     let order: Order = asker.order().map_err(fault)?;
-    let fds = order.relay.fds;
-    let keep = [fds.listener, fds.secrets, fds.log, fds.notes];
-    proc::harden(&keep).map_err(fault)?;
-    let mut kept = Kept { relay: None, engine: None };
-    match start_relay(&order) {
-        Ok(relay) => kept.relay = Some(relay),
-        Err(e) => {
-            say(&Said::Failed(Failed { engine: false, why: format!("the relay could not be started: {e}") }))
+    let keep = order.relay.as_ref().map(|r| [r.fds.listener, r.fds.secrets, r.fds.log, r.fds.notes]);
+    proc::harden(keep.as_ref().map_or(&[], |k| k.as_slice())).map_err(fault)?;
+    let mut kept = Kept { relay: None, boxed: None };
+    let word = match order.relay.as_ref().map(start_relay).transpose() {
+        Ok(relay) => {
+            kept.relay = relay;
+            kept.watch(&mut asker, &order)
         }
-    }
-    let word = if kept.relay.is_some() { kept.watch(&mut asker, &order) } else { Word::Nothing };
-    let left = kept.remove(&order);
+        Err(e) => {
+            say(&Said::Failed(Failed { engine: false, why: format!("the relay could not be started: {e}") }));
+            Word::Nothing
+        }
+    };
+    let left = kept.remove(&order, matches!(word, Word::End));
+    let clean = left.is_empty();
     // An asker that lives says `end`, and drops its record itself, after the report and the receipt.
-    if matches!(asker.last(word), Word::Hung) && left.is_empty() {
+    if matches!(asker.last(word), Word::Hung) && clean {
         forget(&order);
     }
     say(&Said::Gone(Gone { left }));
-    Ok(Exit::Ok)
+    Ok(if clean { Exit::Ok } else { Exit::Failed })
 }
 
-/// Relay and box, and what they said last.
+/// Relay and box.
 struct Kept {
     relay: Option<Watched>,
-    engine: Option<Watched>,
+    boxed: Option<Boxed>,
 }
 
-/// A child with the pipes we hold of it.
-struct Watched {
-    child: Child,
-    /// Our end of its standard input: closing it tells the relay to end.
-    life: Option<Conn>,
-    /// The engine's status lines.
-    status: Option<Conn>,
-    errors: Option<Conn>,
-    /// The last of `errors`.
-    words: Vec<u8>,
-    /// PID 1 of the box with its start time.
-    first: Option<(u32, u64)>,
+enum Boxed {
+    /// bwrap.
+    Process(Watched),
+    /// docker.
+    Container(Container),
 }
 
 impl Kept {
     /// Waits for the asker, the relay or the box to end; `Nothing` where it was not the asker.
     fn watch(&mut self, asker: &mut Asker, order: &Order) -> Word {
         loop {
-            match asker.line(limits::KEEPER_LOOK) {
-                Word::Go if self.engine.is_none() => match start_box(order) {
-                    Ok(engine) => {
-                        say(&Said::BoxStarted(Started { pid: engine.child.id() }));
-                        self.engine = Some(engine);
+            let pause = match &self.boxed {
+                Some(Boxed::Container(container)) => container.pause(),
+                _ => limits::KEEPER_LOOK,
+            };
+            match asker.line(pause) {
+                Word::Go if self.boxed.is_none() => self.start(order),
+                Word::Look => {
+                    if let Some(Boxed::Container(container)) = &self.boxed {
+                        say(&container.ask());
                     }
-                    Err(e) => {
-                        say(&Said::Failed(Failed {
-                            engine: true,
-                            why: format!("{}: {e}", order.engine.display()),
-                        }));
-                    }
-                },
+                }
                 word @ (Word::End | Word::Hung) => return word,
                 Word::Go | Word::Nothing => {}
             }
-            for (watched, relay) in [(&mut self.relay, true), (&mut self.engine, false)] {
-                let Some(watched) = watched else { continue };
-                if let Some(exited) = watched.look() {
-                    say(&if relay { Said::RelayExited(exited) } else { Said::BoxExited(exited) });
-                    return Word::Nothing;
+            if let Some(exited) = self.relay.as_mut().and_then(Watched::look) {
+                say(&Said::RelayExited(exited));
+                return Word::Nothing;
+            }
+            match &mut self.boxed {
+                Some(Boxed::Process(engine)) => {
+                    let ended = engine.look();
+                    if let Some(pid) = engine.box_pid() {
+                        say(&Said::BoxPid(Started { pid }));
+                    }
+                    if let Some(exited) = ended {
+                        say(&Said::BoxExited(exited));
+                        return Word::Nothing;
+                    }
                 }
+                Some(Boxed::Container(container)) => {
+                    if let Some(said) = container.look() {
+                        say(&said);
+                    }
+                }
+                None => {}
             }
         }
     }
 
-    /// Ends the box first, so that it calls nothing more, then the relay, then removes their channel. Returns why it is still
-    /// there, or nothing.
-    fn remove(&mut self, order: &Order) -> String {
-        if let Some(engine) = &mut self.engine {
-            engine.end_box();
-        }
-        if let Some(mut relay) = self.relay.take() {
-            relay.life = None;
-            if !matches!(relay.child.wait(limits::RELAY_END), Ok(Some(_))) {
-                relay.child.kill();
-                let _ = relay.child.wait(limits::RELAY_END);
+    fn start(&mut self, order: &Order) {
+        let started = match &order.container {
+            Some(container) => Container::start(container, &order.id, &order.args).map(Boxed::Container),
+            None => start_box(order).map(|child| {
+                say(&Said::BoxStarted(Started { pid: child.child.id() }));
+                Boxed::Process(child)
+            }),
+        };
+        match started {
+            Ok(boxed) => self.boxed = Some(boxed),
+            Err(e) => {
+                say(&Said::Failed(Failed { engine: true, why: format!("{}: {e}", order.engine.display()) }))
             }
+        }
+    }
+
+    /// Ends the box first, so that it calls nothing more, then the relay, then removes their channel. Returns what is still
+    /// there, and why, or nothing. A box that may still be there keeps its channel.
+    fn remove(&mut self, order: &Order, orderly: bool) -> String {
+        let boxed = match &mut self.boxed {
+            Some(Boxed::Process(engine)) => {
+                engine.end_box();
+                Ok(())
+            }
+            Some(Boxed::Container(container)) => container.end(orderly),
+            None => Ok(()),
+        };
+        if let Some(relay) = self.relay.take() {
+            relay.end_relay();
+        }
+        if let Err(e) = boxed {
+            return format!("the box: {e}");
         }
         match channel::remove(&order.channel.0, order.channel.1) {
             Ok(()) => String::new(),
@@ -110,86 +142,13 @@ impl Kept {
     }
 }
 
-impl Watched {
-    /// Reads what there is to read, without waiting; `Some`: the child has ended.
-    fn look(&mut self) -> Option<Exited> {
-        let ended = self.child.wait(Duration::ZERO);
-        self.read();
-        let (how, code) = match ended {
-            Ok(None) => return None,
-            Ok(Some(Ended::Code(n))) => (format!("code {n}"), Some(n)),
-            Ok(Some(Ended::Signal(n))) => (format!("signal {n}"), None),
-            Err(e) => (format!("unknown: {e}"), None),
-        };
-        Some(Exited { how, code, words: String::from_utf8_lossy(&self.words).into_owned() })
-    }
-
-    fn read(&mut self) {
-        let mut buf = [0u8; 4096];
-        while let Some(n) = take(&mut self.errors, &mut buf) {
-            self.words.extend_from_slice(&buf[..n]);
-            let over = self.words.len().saturating_sub(limits::LAST_WORDS);
-            self.words.drain(..over);
-        }
-        while let Some(n) = take(&mut self.status, &mut buf) {
-            if self.first.is_none() {
-                self.first = first_pid(&buf[..n]);
-                if let Some((pid, _)) = self.first {
-                    say(&Said::BoxPid(Started { pid }));
-                }
-            }
-        }
-    }
-
-    /// Kills PID 1 of the box and waits for the engine, which ends only when the kernel has ended all of the box: killing the
-    /// engine alone would return while processes of the box still die.
-    fn end_box(&mut self) {
-        self.read();
-        if let Some((pid, start)) = self.first
-            && matches!(self.child.wait(Duration::ZERO), Ok(None))
-        {
-            if proc::start_time(pid).ok().flatten() == Some(start)
-                && let Ok(pid) = i32::try_from(pid)
-            {
-                let _ = proc::signal(pid, SIGKILL);
-            }
-            let _ = self.child.wait(limits::RELAY_END);
-        }
-        self.child.kill();
-        let _ = self.child.wait(limits::RELAY_END);
-    }
-}
-
-/// signal(7).
-const SIGKILL: i32 = 9;
-
-/// Bytes that are there now; the pipe is dropped at its end.
-fn take(pipe: &mut Option<Conn>, buf: &mut [u8]) -> Option<usize> {
-    let conn = pipe.as_ref().filter(|c| c.readable())?;
-    match conn.read(buf, Duration::ZERO) {
-        Ok(n) if n > 0 => Some(n),
-        _ => {
-            *pipe = None;
-            None
-        }
-    }
-}
-
-/// `{ "child-pid": 123 … }`, bwrap's first status line.
-fn first_pid(bytes: &[u8]) -> Option<(u32, u64)> {
-    let line = bytes.split(|b| *b == b'\n').next()?;
-    let status: serde_json::Value = serde_json::from_slice(line).ok()?;
-    let pid = u32::try_from(status.get("child-pid")?.as_u64()?).ok()?;
-    Some((pid, proc::start_time(pid).ok()??))
-}
-
-fn start_relay(order: &Order) -> std::io::Result<Watched> {
-    let fds = order.relay.fds;
+fn start_relay(order: &relay::start::Order) -> std::io::Result<Watched> {
+    let fds = order.fds;
     let mut inherit = Vec::with_capacity(4);
     for number in [fds.listener, fds.secrets, fds.log, fds.notes] {
         inherit.push(net::inherited(number)?);
     }
-    let order_line = line(&order.relay)?;
+    let order_line = line(order)?;
     let what = exec::Order {
         program: exec::own()?,
         args: vec!["relay-role".into()],
@@ -204,11 +163,10 @@ fn start_relay(order: &Order) -> std::io::Result<Watched> {
     };
     #[expect(clippy::disallowed_methods, reason = "EXEC-40 the relay role of this program")]
     let child = exec::start_bound(what)?;
-    let mut watched = watch(child);
+    let watched = Watched::new(child);
     if let Some(life) = &watched.life {
         life.write_all(&[&order_line], limits::RELAY_START)?;
     }
-    watched.status = None;
     Ok(watched)
 }
 
@@ -227,14 +185,7 @@ fn start_box(order: &Order) -> std::io::Result<Watched> {
     };
     #[expect(clippy::disallowed_methods, reason = "EXEC-41 the engine: bwrap, as the box's user")]
     let child = exec::start_bound(what)?;
-    Ok(watch(child))
-}
-
-fn watch(mut child: Child) -> Watched {
-    let life = child.stdin().map(Conn::new);
-    let status = child.stdout().map(Conn::new);
-    let errors = child.stderr().map(Conn::new);
-    Watched { child, life, status, errors, words: Vec::new(), first: None }
+    Ok(Watched::new(child))
 }
 
 /// Our asker died: its record goes too, unless a sweep is at it already.
@@ -253,6 +204,8 @@ fn forget(order: &Order) {
 /// What the asker wants.
 enum Word {
     Go,
+    /// The box gives no answer: how is it?
+    Look,
     End,
     /// The pipe ended: the asker is dead.
     Hung,
@@ -289,6 +242,7 @@ impl Asker {
         }
         match self.cut().as_deref() {
             Some(b"go") => Word::Go,
+            Some(b"look") => Word::Look,
             Some(b"end") => Word::End,
             _ if self.ended => Word::Hung,
             _ => Word::Nothing,

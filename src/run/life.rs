@@ -1,7 +1,8 @@
 //! One run, as a recipe. What each step does stands in the file of its name; here stands only in which order, and how the run's end
 //! becomes an exit code. Called by `main`.
 
-use crate::engine::bwrap;
+use crate::engine::plan::Engine;
+use crate::engine::{bwrap, docker};
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::start::Stop;
@@ -38,8 +39,8 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     report::check(&spec)?;
     let state = state::open(env)?;
     sweep::sweep(&state, &mut show);
-    let engine = needs::engine(&spec.engine)?;
-    needs::program(&spec.agent)?;
+    let engine = needs::engine(&spec)?;
+    needs::program(&spec)?;
     needs::upstream(&mut spec.upstream)?;
     let names = Names::new()?;
     let start = hand::start(&spec, "1", &names.token, &names.control_secret)?;
@@ -49,7 +50,7 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     }
 
     let kept = Kept::make(&spec, &state, &names.id)?;
-    let mut held = Held::start(&spec, &state, &names, &kept, key).inspect_err(|_| kept.discard())?;
+    let mut held = Held::start(&spec, &engine, &state, &names, &kept, key).inspect_err(|_| kept.discard())?;
     follow::pipes(held.pipes()?, &tell)?;
     let mut watch = Watch::new(news, &mut show);
     let mut reader = Reader::new(&spec.agent);
@@ -77,6 +78,11 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
         held.leave();
         watch.show.note(&format!("cannot remove all of the run: {e}; the next command tries again"));
     }
+    if let Some(id) = held.stands() {
+        watch
+            .show
+            .note(&format!("the box is kept, stopped; `docker rm -v {id}` or `sanduk clean` removes it"));
+    }
     summary(settled, &mut watch, reader.outcome(), &run)
 }
 
@@ -88,7 +94,9 @@ fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), 
             Error::new(exit_of(&stop), "start a run with", on, text::escaped(&stop.why))
         }
         Ending::Signal(number) => Error::new(Exit::Signal(number), "go on", "", "a signal came"),
-        other => Error::fault("start", "the relay", verdict(&other, &Outcome::default(), None).2),
+        other => {
+            Error::fault("start", "the relay", verdict(spec.engine, &other, &Outcome::default(), None).2)
+        }
     })?;
     report::prepare(spec, watch.show)?;
     watch.show.begin();
@@ -98,7 +106,7 @@ fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), 
 /// What is known of a run besides what happened in it.
 struct Ended<'a> {
     id: &'a str,
-    engine: &'a str,
+    engine: &'a needs::Engine,
     kept: &'a Kept,
     began: Duration,
     wall: Duration,
@@ -120,7 +128,8 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
     let (cleared, unseen) = report::clear_set_id(spec);
     let mut notes: Vec<String> = cleared.iter().map(|p| format!("cleared the set-id bits of {p}")).collect();
     notes.extend(unseen.iter().map(|why| format!("cannot look for set-id bits in {why}")));
-    let (mut exit, word, mut error) = verdict(ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
+    let (mut exit, word, mut error) =
+        verdict(spec.engine, ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
     let report = match report::collect(spec) {
         Ok(Report::At(path)) => Some(path.display().to_string()),
         Ok(Report::No(why)) => {
@@ -185,7 +194,12 @@ fn summary(
 }
 
 /// Exit code, word for the receipt, and one line where it went wrong.
-fn verdict(ending: &Ending, outcome: &Outcome, code: Option<i32>) -> (Exit, &'static str, String) {
+fn verdict(
+    engine: Engine,
+    ending: &Ending,
+    outcome: &Outcome,
+    code: Option<i32>,
+) -> (Exit, &'static str, String) {
     let shown = |words: &str| text::short(words.trim(), 500);
     match ending {
         Ending::Turn if outcome.finished && outcome.ok => (Exit::Ok, "finished", String::new()),
@@ -208,9 +222,16 @@ fn verdict(ending: &Ending, outcome: &Outcome, code: Option<i32>) -> (Exit, &'st
             (Exit::Signal(*number), "signal", format!("interrupted by signal {number}"))
         }
         Ending::Engine(words) => {
-            let remedy = bwrap::remedy(words);
+            let remedy = match engine {
+                Engine::Bwrap => bwrap::remedy(words),
+                Engine::Docker => docker::remedy(words),
+            };
             let tail = if remedy.is_empty() { String::new() } else { format!("; {remedy}") };
-            (Exit::Engine, "engine", format!("bwrap could not start the box: {}{tail}", shown(words)))
+            (
+                Exit::Engine,
+                "engine",
+                format!("{} could not start the box: {}{tail}", engine.name(), shown(words)),
+            )
         }
         Ending::Box(why) => (Exit::Failed, "lost", format!("the box no longer behaves: {}", shown(why))),
         Ending::Lost(why) => (Exit::Fault, "lost", shown(why)),

@@ -1,19 +1,39 @@
-//! What a run needs of the host: bwrap new enough, openssl 3 where the provider speaks TLS, the provider's addresses. Found before
-//! anything is made; the box and the confined relay could find none of it. Called by `life`.
+//! What a run needs of the host: an engine that answers, openssl 3 where the provider speaks TLS, the provider's addresses. Found
+//! before anything is made; the box and the confined relay could find none of it. Called by `life`.
 
-use crate::catalog::agents::Agent;
 use crate::engine::bwrap;
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::start::Upstream;
 use crate::relay::tls;
+use crate::run::daemon::{Daemon, Image};
+use crate::run::spec::Spec;
 use crate::sys::exec::{self, Ended, Feed};
 use crate::sys::file;
 use crate::sys::net::{self, Conn};
 use std::path::Path;
 
-/// Checks the engine.
-pub fn engine(path: &Path) -> Result<String, Error> {
+/// An engine that answered.
+pub struct Engine {
+    /// Name and version, or name and endpoint, for the receipt.
+    pub words: String,
+    /// On docker.
+    pub docker: Option<(Daemon, Image)>,
+}
+
+/// Checks the engine, and on docker that it has the image.
+pub fn engine(spec: &Spec) -> Result<Engine, Error> {
+    let Some(docker) = &spec.docker else {
+        let words = format!("bwrap {}", bwrap_version(&spec.program)?);
+        return Ok(Engine { words, docker: None });
+    };
+    let daemon = Daemon::find(&spec.program, &docker.place)?;
+    let build = format!("run `sanduk build --agent {}`, or name another with --image", spec.agent.name);
+    let image = daemon.image(&docker.image, &build)?;
+    Ok(Engine { words: format!("docker at {}", daemon.endpoint), docker: Some((daemon, image)) })
+}
+
+fn bwrap_version(path: &Path) -> Result<String, Error> {
     let cannot = |why: String| {
         Error::new(Exit::Engine, "use", path.display().to_string(), why)
             .remedy("install bubblewrap 0.8 or newer")
@@ -22,10 +42,11 @@ pub fn engine(path: &Path) -> Result<String, Error> {
 }
 
 /// On bwrap a box has the host's `/usr`: an agent whose program is not there is refused before anything exists. The built-in one
-/// is part of this program.
-pub fn program(agent: &Agent) -> Result<(), Error> {
+/// is part of this program. What an image has is seen when the agent is started.
+pub fn program(spec: &Spec) -> Result<(), Error> {
+    let agent = &spec.agent;
     let path = Path::new(agent.program());
-    if !path.starts_with("/usr") {
+    if spec.docker.is_some() || !path.starts_with("/usr") {
         return Ok(());
     }
     // A link out of /usr leads nowhere in the box.

@@ -2,6 +2,7 @@
 //! over pipes nobody else has. Used by `held`, `follow` and `keeper`.
 
 use crate::relay;
+use crate::run::daemon::Daemon;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -17,12 +18,24 @@ pub struct Order {
     pub args: Vec<String>,
     /// Uid and gid the engine is started as; none: ours.
     pub user: Option<(u32, u32)>,
+    /// The box is a container; none: a process of ours.
+    pub container: Option<Container>,
     /// Name of the channel directory, and the uid it belongs to.
     pub channel: (String, u32),
     /// The directory of records.
     pub runs: PathBuf,
-    /// Handed on to the relay; its descriptors are inherited from us.
-    pub relay: relay::start::Order,
+    /// Handed on to the relay; its descriptors are inherited from us. None in open mode.
+    pub relay: Option<relay::start::Order>,
+}
+
+/// A box that an engine's daemon owns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Container {
+    /// Whom to ask.
+    pub daemon: Daemon,
+    /// `--keep`: at an orderly end it is stopped and left.
+    pub keep: bool,
 }
 
 /// What the keeper says on its standard output, a JSON line each.
@@ -33,6 +46,10 @@ pub enum Said {
     BoxStarted(Started),
     /// The box's first process, as the host sees it.
     BoxPid(Started),
+    /// The container runs.
+    Container(Contained),
+    /// It was asked for and is not gone.
+    BoxRuns,
     /// The box is gone, unasked.
     BoxExited(Exited),
     /// The relay is gone, unasked.
@@ -48,6 +65,13 @@ pub enum Said {
 pub struct Started {
     /// Its pid.
     pub pid: u32,
+}
+
+/// A container.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Contained {
+    /// Its id.
+    pub id: String,
 }
 
 /// How a child ended.

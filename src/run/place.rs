@@ -1,6 +1,7 @@
 //! Places of the host that a run names: the work directory, mounts, masks, and files that must lie outside them. Checks only; whose uid
 //! the box gets is decided here, by who owns the work directory.
 
+use crate::engine::plan::Engine;
 use crate::error::Error;
 use crate::limits;
 use crate::run::spec::Mount;
@@ -30,9 +31,18 @@ fn real(path: &Path) -> std::io::Result<PathBuf> {
     file::real_path(path)
 }
 
-/// Decides path and uid. The caller's own uid, or, for root, the directory's owner; a directory of root itself is refused, because
-/// bwrap started by root would give the box uid 0 of the host (`audit/THREATS.md`).
-pub fn workdir(text: &str, notes: &mut Vec<String>) -> Result<Work, Error> {
+/// What decides about a directory of root.
+#[derive(Clone, Copy)]
+pub struct Whose {
+    /// bwrap never has a box of root.
+    pub engine: Engine,
+    /// `--as-root`.
+    pub as_root: bool,
+}
+
+/// Decides path and uid. The caller's own uid, or, for root, the directory's owner; a directory of root itself is refused on bwrap,
+/// where a box of root's would be uid 0 of the host (`audit/THREATS.md`), and needs `--as-root` on docker.
+pub fn workdir(text: &str, whose: Whose, notes: &mut Vec<String>) -> Result<Work, Error> {
     let refused = |why: &str| Error::wrong("use", format!("the work directory {text}"), why);
     if text.is_empty() {
         return Err(refused("the name is empty"));
@@ -49,14 +59,24 @@ pub fn workdir(text: &str, notes: &mut Vec<String>) -> Result<Work, Error> {
     }
     let shown = path.display();
     let user = match (uid, make) {
+        (0, false) if owner.uid == 0 && whose.as_root => {
+            notes.push(format!(
+                "--as-root: the agent is uid 0 of this host, without capabilities; what it makes in {shown} is root's"
+            ));
+            (0, owner.gid)
+        }
         (0, false) if owner.uid == 0 => {
-            return Err(refused("root owns it, and a box never runs as root here")
-                .remedy(format!("give it to the user the agent shall be: chown -R USER {shown}")));
+            let give = format!("give it to the user the agent shall be: chown -R USER {shown}");
+            return Err(match whose.engine {
+                Engine::Bwrap => refused("root owns it, and a box never runs as root here").remedy(give),
+                Engine::Docker => refused("root owns it, and the agent would be root")
+                    .remedy(format!("{give}; or give --as-root")),
+            });
         }
         (0, true) if owner.uid == 0 => {
             let id = limits::BOX_UID;
             notes.push(format!(
-                "{shown} is made for uid {id}: its parent belongs to root, and a box never runs as root here"
+                "{shown} is made for uid {id}: its parent belongs to root, and the agent shall not be root"
             ));
             (id, id)
         }
@@ -67,6 +87,13 @@ pub fn workdir(text: &str, notes: &mut Vec<String>) -> Result<Work, Error> {
         }
         (me, _) => (me, gid),
     };
+    if whose.as_root && user.0 != 0 {
+        return Err(Error::wrong(
+            "take",
+            "--as-root",
+            format!("the agent will be uid {}: the flag has no effect", user.0),
+        ));
+    }
     if make && uid != 0 && !allowed(&owner, user, 0o3) {
         return Err(refused(&format!("it does not exist and {} is not writable", holder.display())));
     }
@@ -75,7 +102,7 @@ pub fn workdir(text: &str, notes: &mut Vec<String>) -> Result<Work, Error> {
             refused("its owner may not read, write and enter it").remedy(format!("chmod u+rwx {shown}"))
         );
     }
-    reachable(&path, user).map_err(|why| refused(&why))?;
+    reachable(&path, user, whose.engine).map_err(|why| refused(&why))?;
     Ok(Work { path, make, user })
 }
 
@@ -118,9 +145,9 @@ fn allowed(f: &file::Facts, (uid, gid): (u32, u32), bits: u32) -> bool {
     (f.mode >> shift) & bits == bits
 }
 
-/// The engine runs as the box's user: it has to get to the path without root's powers.
-fn reachable(path: &Path, user: (u32, u32)) -> Result<(), String> {
-    if proc::ids().0 != 0 {
+/// bwrap runs as the box's user: it has to get to the path without root's powers. Docker's daemon has them.
+fn reachable(path: &Path, user: (u32, u32), engine: Engine) -> Result<(), String> {
+    if proc::ids().0 != 0 || engine == Engine::Docker {
         return Ok(());
     }
     for dir in path.ancestors().skip(1) {
@@ -132,7 +159,7 @@ fn reachable(path: &Path, user: (u32, u32)) -> Result<(), String> {
 }
 
 /// Reads `HOST:DEST[:ro|:rw]` for each.
-pub fn mounts(texts: &[String], user: (u32, u32)) -> Result<Vec<Mount>, Error> {
+pub fn mounts(texts: &[String], user: (u32, u32), engine: Engine) -> Result<Vec<Mount>, Error> {
     let mut all: Vec<Mount> = Vec::new();
     for text in texts {
         let refused = |why: &str| Error::wrong("mount", text.clone(), why);
@@ -149,7 +176,7 @@ pub fn mounts(texts: &[String], user: (u32, u32)) -> Result<Vec<Mount>, Error> {
         if facts(&host).map_err(|e| refused(&e.to_string()))?.mode & S_IFMT != S_IFDIR {
             return Err(refused("the host side is not a directory"));
         }
-        reachable(&host, user).map_err(|why| refused(&why))?;
+        reachable(&host, user, engine).map_err(|why| refused(&why))?;
         let dest = normal(dest).ok_or_else(|| refused("the destination is not an absolute path below /"))?;
         if reserved(&dest) {
             return Err(refused(

@@ -4,7 +4,9 @@
 use crate::engine::plan;
 use crate::limits;
 use crate::relay::start::{Call, Grants};
+use crate::run::daemon::Image;
 use crate::run::held::{Kept, LOG};
+use crate::run::needs;
 use crate::run::read::Outcome;
 use crate::run::spec::Spec;
 use crate::wire::control::TurnEnd;
@@ -103,8 +105,8 @@ fn grouped(n: u64) -> String {
 pub struct Account<'a> {
     /// The run.
     pub id: &'a str,
-    /// bwrap's version.
-    pub engine: &'a str,
+    /// The engine that made the box.
+    pub engine: &'a needs::Engine,
     /// One word: `finished`, `failed`, `timeout`, `signal`, `policy`, `lost`.
     pub ending: &'static str,
     /// The exit code of the command.
@@ -140,7 +142,8 @@ struct Receipt<'a> {
     error: Option<&'a str>,
     began: u64,
     wall_seconds: f64,
-    engine: String,
+    engine: &'a str,
+    image: Option<&'a Image>,
     mode: &'a str,
     agent: AgentPart<'a>,
     provider: &'a str,
@@ -183,6 +186,8 @@ struct Limits {
     tmp_bytes: u64,
     home_bytes: u64,
     home: &'static str,
+    memory_bytes: Option<u64>,
+    cpus: Option<f64>,
 }
 
 /// What `--stats-file` holds.
@@ -210,8 +215,9 @@ pub fn receipt(spec: &Spec, a: &Account<'_>) -> Vec<u8> {
         error: (!a.error.is_empty()).then_some(a.error),
         began: a.began,
         wall_seconds: seconds(a.wall),
-        engine: format!("bwrap {}", a.engine),
-        mode: "sealed",
+        engine: &a.engine.words,
+        image: a.engine.docker.as_ref().map(|(_, image)| image),
+        mode: spec.mode.name(),
         agent: AgentPart {
             name: &spec.agent.name,
             code: a.agent.and_then(|e| e.code),
@@ -235,6 +241,8 @@ pub fn receipt(spec: &Spec, a: &Account<'_>) -> Vec<u8> {
             tmp_bytes: limits::BOX_TMP_BYTES,
             home_bytes: limits::BOX_HOME_BYTES,
             home: plan::HOME,
+            memory_bytes: spec.docker.as_ref().map(|d| d.memory),
+            cpus: spec.docker.as_ref().map(|d| d.cpus as f64 / 1000.0),
         },
         set_id_cleared: a.cleared,
         report: a.report.as_deref(),

@@ -3,14 +3,16 @@
 
 use crate::catalog::agents::{self, Agent};
 use crate::catalog::providers::{self, Protocol, Provider};
-use crate::error::{Error, Exit};
+use crate::engine::plan::{Engine, Mode};
+use crate::error::Error;
 use crate::limits;
 use crate::relay::start::{Grants, Upstream};
 use crate::relay::upstream::parse_upstream;
 use crate::run::key;
+use crate::run::modes::{self, Docker};
 use crate::run::place;
 use crate::sys::env::Env;
-use crate::sys::{exec, file};
+use crate::sys::file;
 use crate::wire::duration;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -82,6 +84,16 @@ pub struct Asked {
     pub quiet: bool,
     /// `--keep`.
     pub keep: bool,
+    /// `--image`.
+    pub image: Option<String>,
+    /// `--cpus`.
+    pub cpus: Option<String>,
+    /// `--memory`.
+    pub memory: Option<String>,
+    /// `--env`, repeated.
+    pub env: Vec<String>,
+    /// `--as-root`.
+    pub as_root: bool,
 }
 
 /// A directory of the host in the box.
@@ -145,10 +157,18 @@ pub struct Spec {
     pub grants: Grants,
     /// `--log-dir`, absolute; none: beside the run's receipt.
     pub log_dir: Option<PathBuf>,
-    /// Uid and gid of the box, never 0.
+    /// Uid and gid of the box; 0 only with `--as-root`.
     pub user: (u32, u32),
-    /// Absolute path of bwrap.
-    pub engine: PathBuf,
+    /// How closed the box is.
+    pub mode: Mode,
+    /// What makes it.
+    pub engine: Engine,
+    /// Absolute path of the engine's program.
+    pub program: PathBuf,
+    /// On docker, what it needs besides.
+    pub docker: Option<Docker>,
+    /// `--env`: added to the agent's environment, overriding nothing of it.
+    pub env: Vec<(String, String)>,
     /// Lines that were decided for the caller and have to be said: a default taken, a weaker choice.
     pub notes: Vec<String>,
 }
@@ -157,7 +177,7 @@ impl Spec {
     /// Checks everything. The second value says where the key is to be read from.
     pub fn from(asked: Asked, env: &Env) -> Result<(Spec, key::From), Error> {
         let mut notes = Vec::new();
-        refuse_what_means_nothing(&asked)?;
+        let mode = modes::mode(&asked)?;
         let provider = provider(asked.provider.as_deref())?;
         let agent = agent(asked.agent.as_deref(), &provider, &mut notes)?;
         let protocol = common(&agent, &provider)?;
@@ -165,8 +185,10 @@ impl Spec {
         let key_from = key_from(&asked, &provider, env)?;
         let upstream = upstream(&asked, &provider, &mut notes)?;
         let task = task(&asked, &agent)?;
-        let work = place::workdir(asked.workdir.as_deref().unwrap_or("work"), &mut notes)?;
-        let mounts = place::mounts(&asked.mounts, work.user)?;
+        let chosen = modes::engine(&asked, &agent, env, &mut notes)?;
+        let whose = place::Whose { engine: chosen.engine, as_root: asked.as_root };
+        let work = place::workdir(asked.workdir.as_deref().unwrap_or("work"), whose, &mut notes)?;
+        let mounts = place::mounts(&asked.mounts, work.user, chosen.engine)?;
         let masks = place::masks(&asked.masks, &work)?;
         let outside =
             |path: &Option<String>, what| place::outside(path.as_deref(), what, &work.path, &mounts);
@@ -182,11 +204,15 @@ impl Spec {
             bare: asked.bare,
             preflight: !asked.skip_key_check && !provider.preflight.is_empty(),
             grants: Grants {
-                sealed: true,
+                sealed: mode == Mode::Sealed,
                 allow_models: asked.allow_models,
                 max_tokens_cap: asked.max_tokens_cap,
             },
-            engine: engine(asked.runtime.as_deref(), env)?,
+            env: variables(&asked.env)?,
+            mode,
+            engine: chosen.engine,
+            program: chosen.program,
+            docker: chosen.docker,
             report_instruction: !asked.no_report_instruction,
             workdir: work.path,
             make_workdir: work.make,
@@ -205,45 +231,6 @@ impl Spec {
         };
         Ok((spec, key_from))
     }
-}
-
-/// A flag that cannot take effect is refused by name.
-fn refuse_what_means_nothing(asked: &Asked) -> Result<(), Error> {
-    let mode = asked.mode.as_deref().unwrap_or("sealed");
-    if asked.proxy && mode != "sealed" {
-        return Err(Error::wrong(
-            "take",
-            format!("--proxy with --mode {mode}"),
-            "--proxy is the old spelling of --mode sealed",
-        ));
-    }
-    match mode {
-        "sealed" => {}
-        "open" | "key-safe" => {
-            return Err(Error::wrong(
-                "take",
-                format!("--mode {mode}"),
-                "not built yet: bwrap would share the host's network",
-            )
-            .remedy("leave the flag out for sealed"));
-        }
-        other => {
-            return Err(Error::wrong(
-                "take",
-                format!("--mode {other}"),
-                "the modes are sealed, key-safe and open",
-            ));
-        }
-    }
-    if asked.keep {
-        return Err(Error::wrong(
-            "take",
-            "--keep",
-            "on bwrap a box is its process and ends with it: there is nothing to keep",
-        )
-        .remedy("leave it out; what the agent wrote is in the work directory"));
-    }
-    Ok(())
 }
 
 fn provider(name: Option<&str>) -> Result<Provider, Error> {
@@ -396,18 +383,25 @@ fn timeout(text: Option<&str>) -> Result<Duration, Error> {
     Ok(time)
 }
 
-fn engine(name: Option<&str>, env: &Env) -> Result<PathBuf, Error> {
-    match name.unwrap_or("bwrap") {
-        "bwrap" => {}
-        later @ ("docker" | "podman" | "apple") => {
-            return Err(
-                Error::wrong("use", format!("--runtime {later}"), "not built yet").remedy("use bwrap")
-            );
+/// `--env NAME=VALUE`, each name once. Names that the agent's turn sets itself are refused when it is rendered (`hand`).
+fn variables(texts: &[String]) -> Result<Vec<(String, String)>, Error> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for text in texts {
+        let name = text.split('=').next().unwrap_or_default();
+        // The value may be a secret: it is not repeated.
+        let refused = |why: &str| Error::wrong("take", format!("--env {name}"), why);
+        let Some((_, value)) = text.split_once('=') else { return Err(refused("write it as NAME=VALUE")) };
+        let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.bytes().all(letter) {
+            return Err(refused("a name has letters, digits and _, and starts with no digit"));
         }
-        other => return Err(Error::wrong("use", format!("--runtime {other}"), "the engine is bwrap")),
+        if value.contains('\0') {
+            return Err(refused("its value holds a NUL byte"));
+        }
+        if all.iter().any(|(known, _)| known == name) {
+            return Err(refused("it is given twice"));
+        }
+        all.push((name.to_string(), value.to_string()));
     }
-    exec::find("bwrap", &env.path).ok_or_else(|| {
-        Error::new(Exit::Engine, "find", "bwrap", "it is not on PATH")
-            .remedy("install the package bubblewrap (0.8 or newer)")
-    })
+    Ok(all)
 }

@@ -3,6 +3,7 @@
 //! cannot be removed keeps its record and is told; it never holds up anything else. Called by `life` first thing.
 
 use crate::engine::plan;
+use crate::run::daemon::Daemon;
 use crate::run::state::{self, Fields, RECORD, State};
 use crate::run::{channel, show::Show};
 use crate::sys::file::Dir;
@@ -55,8 +56,11 @@ fn one(runs: &Dir, name: &str) -> io::Result<bool> {
         other => other?,
     };
     end(&fields)?;
+    container(&fields, name)?;
     if let Some(name) = fields.get("channel") {
-        engines(name)?;
+        if !fields.contains_key("docker") {
+            engines(name)?;
+        }
         let owner = fields.get("uid").and_then(|u| u.parse().ok()).unwrap_or(proc::ids().0);
         channel::remove(name, owner)?;
     }
@@ -79,6 +83,20 @@ pub fn end(fields: &Fields) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Removes the container of a dead run: what carries its id as label, whatever the record says of it. A daemon that does not
+/// answer is an error, and the record stays.
+fn container(fields: &Fields, run: &str) -> io::Result<()> {
+    match Daemon::of(fields) {
+        Some(daemon) if fields.contains_key("asked") => daemon.purge(run, unsure(fields)),
+        _ => Ok(()),
+    }
+}
+
+/// The box was asked for and its id is not known: it may still come.
+pub fn unsure(fields: &Fields) -> bool {
+    fields.contains_key("asked") && !fields.contains_key("container")
 }
 
 /// Ends engines of this channel that no record knows: killed early in its start, bubblewrap leaves a child that waits for it for

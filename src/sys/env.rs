@@ -21,6 +21,12 @@ pub struct Env {
     pub no_color: bool,
     /// `TERM` is set and not `dumb`.
     pub terminal: bool,
+    /// `DOCKER_HOST`.
+    pub docker_host: Option<String>,
+    /// `DOCKER_CONTEXT`.
+    pub docker_context: Option<String>,
+    /// `DOCKER_CONFIG`.
+    pub docker_config: Option<PathBuf>,
 }
 
 /// Where programs are looked for when `PATH` is not set.
@@ -37,6 +43,9 @@ pub fn read() -> Env {
         path: look("PATH").unwrap_or_else(|| DEFAULT_PATH.into()),
         no_color: look("NO_COLOR").is_some(),
         terminal: look("TERM").is_some_and(|t| t != "dumb"),
+        docker_host: text("DOCKER_HOST"),
+        docker_context: text("DOCKER_CONTEXT"),
+        docker_config: absolute("DOCKER_CONFIG"),
         home,
     }
 }
@@ -46,6 +55,11 @@ fn look(name: &str) -> Option<OsString> {
     #[expect(clippy::disallowed_methods, reason = "ENV-01 the variables listed in Env, read once by main")]
     let value = std::env::var_os(name);
     value.filter(|v| !v.is_empty())
+}
+
+/// A variable as text; what is not UTF-8 is shown as such and then names nothing.
+fn text(name: &str) -> Option<String> {
+    look(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// A variable that is an absolute path; a relative one counts as not set (XDG Base Directory, "must be absolute").
@@ -65,6 +79,15 @@ pub fn take(name: &str) -> Option<Secret> {
     value.truncate(length);
     let secret = Secret::new(value);
     if secret.is_empty() { None } else { Some(secret) }
+}
+
+/// What the operator gave the agent by `--env`: the environment without what this program reads itself. For mini's tools, in the box.
+pub fn others() -> Vec<(String, OsString)> {
+    #[expect(clippy::disallowed_methods, reason = "ENV-03 in the box: what the operator gave the agent")]
+    let all = std::env::vars_os();
+    let others = all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let own = |name: &str| MINI.contains(&name) || ["PATH", "HOME", "LANG", "TERM"].contains(&name);
+    others.filter(|(name, _)| !own(name)).collect()
 }
 
 /// What a turn tells the built-in agent (`inside/mini`), and nobody else reads.

@@ -244,6 +244,17 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
 
 const ROOT: rustix::fs::Uid = rustix::fs::Uid::ROOT;
 
+/// Processors this process may use; 1 where the kernel does not say.
+pub fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+/// Whether uids here are those of the host: no user namespace lies between (user_namespaces(7), "the initial user namespace").
+pub fn host_uids() -> io::Result<bool> {
+    let map = proc_file("/proc/self/uid_map")?;
+    Ok(map.split_ascii_whitespace().eq(["0", "0", "4294967295"]))
+}
+
 /// Threads of this process now (`/proc/self/status`).
 pub fn threads() -> io::Result<usize> {
     let status = proc_file("/proc/self/status")?;

@@ -24,6 +24,8 @@ pub struct Rig {
     pub work: PathBuf,
     pub state: PathBuf,
     pub address: String,
+    /// The flags that choose the engine.
+    pub engine: Vec<String>,
     seen: Arc<Mutex<Vec<Value>>>,
 }
 
@@ -49,8 +51,30 @@ pub fn root() -> bool {
     std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0
 }
 
+/// An engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    Bwrap,
+    Docker,
+}
+
+/// A small image with a shell, perl and git, made on this machine by `make image-base`.
+pub const IMAGE: &str = "sanduk-base:bookworm";
+
 impl Rig {
+    /// On bwrap.
     pub fn new(script: &str) -> Rig {
+        Rig::on(On::Bwrap, script)
+    }
+
+    pub fn on(on: On, script: &str) -> Rig {
+        match on {
+            On::Bwrap => Rig::with(script, &["--runtime", "bwrap"]),
+            On::Docker => Rig::with(script, &["--runtime", "docker", "--image", IMAGE]),
+        }
+    }
+
+    pub fn with(script: &str, engine: &[&str]) -> Rig {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let place = PathBuf::from(format!("/tmp/sanduk-test-{}-{n}", std::process::id()));
@@ -62,7 +86,8 @@ impl Rig {
         let to = Arc::clone(&seen);
         let record = Box::new(move |line: &str| to.lock().unwrap().push(serde_json::from_str(line).unwrap()));
         let address = provider::start("127.0.0.1:0", script, record).unwrap().to_string();
-        let rig = Rig { state: place.join("state"), place, work, address, seen };
+        let engine = engine.iter().map(|word| word.to_string()).collect();
+        let rig = Rig { state: place.join("state"), place, work, address, engine, seen };
         rig.give(&rig.work);
         rig
     }
@@ -96,7 +121,7 @@ impl Rig {
             "--upstream",
             &format!("http://{}", self.address),
         ]);
-        command.args(more).current_dir(&self.place).stdin(Stdio::null());
+        command.args(&self.engine).args(more).current_dir(&self.place).stdin(Stdio::null());
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.place);
         command.env("XDG_STATE_HOME", &self.state).env("ANTHROPIC_API_KEY", KEY);
         command
@@ -153,6 +178,12 @@ impl Rig {
         })
     }
 
+    /// Ids of the containers that this rig's work directory is mounted in, running or not.
+    pub fn containers(&self) -> Vec<String> {
+        let volume = format!("volume={}", self.work.display());
+        docker(&["ps", "-aq", "--no-trunc", "--filter", &volume]).lines().map(str::to_string).collect()
+    }
+
     /// Nothing of any run is left.
     #[track_caller]
     pub fn assert_clean(&self) {
@@ -167,6 +198,9 @@ impl Rig {
             .map(|(pid, _)| pid.to_string())
             .collect();
         assert!(left.is_empty(), "engines are left: {left:?}");
+        if self.engine.iter().any(|word| word == "docker") {
+            assert_eq!(self.containers(), Vec::<String>::new(), "containers are left");
+        }
     }
 }
 
@@ -196,6 +230,14 @@ impl Ran {
         assert!(self.err.contains(part), "no {part:?} in: {}", self.err);
         self
     }
+}
+
+/// A call of docker that has to work: what it prints.
+#[track_caller]
+pub fn docker(args: &[&str]) -> String {
+    let done = Command::new("docker").args(args).stdin(Stdio::null()).output().unwrap();
+    assert!(done.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 /// Entries of a directory, sorted; none where it is missing.

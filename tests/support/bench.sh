@@ -36,14 +36,14 @@ mkdir -p "$t/w" "$t/state"; user=
 if [ "$(id -u)" = 0 ]; then chown 65534:65534 "$t/w"; user="setpriv --reuid 65534 --regid 65534 --clear-groups"; fi
 export XDG_STATE_HOME="$t/state" ANTHROPIC_API_KEY=sk-bench
 printf '  %-34s %s\n' "sanduk run --dry-run" \
-  "$(once $((rounds * 4)) "$bin" run x -w "$t/w" --agent mini --model m --upstream http://127.0.0.1:9 --dry-run)"
+  "$(once $((rounds * 4)) "$bin" run x -w "$t/w" --runtime bwrap --agent mini --model m --upstream http://127.0.0.1:9 --dry-run)"
 
 echo "== a run that does nothing, against bare bwrap of the same shape"
 "$model" --script text --stay > "$t/model.out" & pids="$pids $!"
 sleep 0.5; address=$(awk '/^listening/ {print $2; exit}' "$t/model.out")
 bare() { once $((rounds * 2)) $user bwrap --unshare-user --unshare-ipc --unshare-pid --unshare-net --unshare-uts --die-with-parent \
   --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp --bind "$t/w" /work -- /bin/true; }
-ours() { once $((rounds * 2)) "$bin" run x -w "$t/w" --agent mini --model m --upstream "http://$address" --skip-key-check -q; }
+ours() { once $((rounds * 2)) "$bin" run x -w "$t/w" --runtime bwrap --agent mini --model m --upstream "http://$address" --skip-key-check -q; }
 b=$(bare); o=$(ours)
 printf '  %-34s %s ms\n  %-34s %s ms   ratio %s\n' "bwrap … true" "$b" "sanduk run (one model call)" "$o" "$(ratio "$o" "$b")"
 

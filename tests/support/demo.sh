@@ -41,7 +41,7 @@ export XDG_STATE_HOME="$place/state"
 code=0
 ANTHROPIC_API_KEY=sk-demo-not-a-real-key-0123456789 "$out/sanduk" run \
   'Review stack.py, say whether pop() is right, and write what you find to REPORT.md.' \
-  -w "$place/project" --agent mini --model demo-model --upstream "http://$address" \
+  -w "$place/project" --runtime bwrap --agent mini --model demo-model --upstream "http://$address" \
   --mask .env --max-tokens-cap 4000 --timeout 2m --stats-file "$place/stats.json" || code=$?
 [ $code -eq 0 ] || { echo "demo: sanduk ended with $code" >&2; exit $code; }
 

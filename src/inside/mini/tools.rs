@@ -161,16 +161,18 @@ fn bash(command: &str, time: Duration) -> io::Result<Result<String, String>> {
     let (out, input) = net::pipe()?;
     let ours = env::read();
     let home = ours.home.unwrap_or_else(|| PathBuf::from("/tmp"));
+    let mut variables = vec![
+        ("PATH".into(), ours.path),
+        ("HOME".into(), home.into()),
+        ("LANG".into(), "C.UTF-8".into()),
+        ("TERM".into(), "dumb".into()),
+    ];
+    variables.extend(env::others());
     #[expect(clippy::disallowed_methods, reason = "EXEC-70 mini's bash tool: /bin/sh -c")]
     let mut child = exec::start(Order {
         program: PathBuf::from("/bin/sh"),
         args: vec!["-c".into(), command.into()],
-        env: vec![
-            ("PATH".into(), ours.path),
-            ("HOME".into(), home.into()),
-            ("LANG".into(), "C.UTF-8".into()),
-            ("TERM".into(), "dumb".into()),
-        ],
+        env: variables,
         stdin: Feed::Null,
         stdout: Feed::Fd(input.try_clone()?),
         stderr: Feed::Fd(input),
