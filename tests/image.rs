@@ -5,13 +5,14 @@
 use sanduk::catalog::images;
 use sanduk::run::image;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A directory of a test; removed at its end.
-struct Place(PathBuf);
+/// A directory of a test, removed at its end, and the socket of a daemon that says nothing.
+struct Place(PathBuf, #[expect(dead_code, reason = "open as long as the test")] UnixListener);
 
 impl Place {
     fn new() -> Place {
@@ -19,7 +20,8 @@ impl Place {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("/tmp/sanduk-image-test-{}-{n}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
-        Place(path)
+        let daemon = UnixListener::bind(path.join("docker.sock")).unwrap();
+        Place(path, daemon)
     }
 
     /// A `docker` on PATH that writes down its arguments, its environment and its context, and does what `script` says.
@@ -43,8 +45,12 @@ impl Place {
         command
             .env("HOME", &self.0)
             .env("HTTPS_PROXY", "http://user:pass@proxy")
-            .env("DOCKER_HOST", "tcp://far:1");
+            .env("DOCKER_HOST", self.endpoint());
         command
+    }
+
+    fn endpoint(&self) -> String {
+        format!("unix://{}/docker.sock", self.0.display())
     }
 
     fn build(&self, args: &[&str]) -> (Option<i32>, String) {
@@ -135,8 +141,14 @@ fn the_context_is_ours() {
     let env = place.file("env");
     assert!(!env.contains("PROXY") && !env.contains("DOCKER_HOST") && !env.contains("HOME"), "{env}");
     let calls = place.file("calls");
-    assert!(calls.lines().all(|l| l.starts_with("--config /tmp/sanduk-build-")), "{calls}");
-    assert!(calls.lines().all(|l| l.contains("/config --host unix:///")), "{calls}");
+    for call in calls.lines() {
+        let config = call.split(' ').nth(1).unwrap();
+        assert!(
+            config.starts_with("/tmp/sanduk-build-") || config == "/run/sanduk/no-configuration",
+            "{call}"
+        );
+        assert!(call.contains(&format!(" -H {} ", place.endpoint())), "{call}");
+    }
     let stage = calls.split("BUILD=").nth(1).and_then(|rest| rest.get(..16)).unwrap();
     assert!(calls.contains(&format!("label=sanduk.stage={stage}")), "the fetching stage goes: {calls}");
 }
@@ -162,6 +174,12 @@ fn a_failed_build_says_why() {
     std::fs::set_permissions(place.0.join("docker"), PermissionsExt::from_mode(0o755)).unwrap();
     let (code, err) = place.build(&["--agent", "mini"]);
     assert!(code == Some(4) && err.contains("systemctl start docker"), "{err}");
+    for (host, words) in
+        [("unix:///nowhere/docker.sock", "start docker"), ("tcp://far:1", "not on this host")]
+    {
+        let (code, err) = said(place.command(&[]).env("DOCKER_HOST", host).output().unwrap());
+        assert!(code == Some(4) && err.contains(words) && err.contains(host), "{err}");
+    }
 }
 
 /// A signal ends the engine's client too, and nothing of ours is left; after `kill -9` the next build removes it.
@@ -201,10 +219,12 @@ fn killed_builds_leave_nothing() {
 fn docker_argv() {
     let ledger =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/argv.txt")).unwrap();
-    let rows: Vec<&str> = ledger.lines().filter_map(|l| l.strip_prefix("EXEC-44 docker | ")).collect();
-    let dir = Path::new("/D");
+    let all: Vec<&str> = ledger.lines().collect();
+    let ours = |l: &&str| l.starts_with("EXEC-44 docker | ") || l.contains("{{len .RepoTags}}");
+    let rows: Vec<&str> = all.into_iter().filter(ours).filter_map(|l| Some(l.split_once(" | ")?.1)).collect();
+    let (dir, endpoint) = (Path::new("/D"), "unix:///E");
     let shown = |args: Vec<String>| args.join(" ").replace("/D/context", "CONTEXT");
-    assert_eq!(image::global(dir), ["--config", "/D/config", "--host", "unix:///var/run/docker.sock"]);
+    assert_eq!(image::global(dir, endpoint), ["--config", "/D/config", "-H", endpoint]);
     let forms = [
         image::inspect("TAG"),
         image::argv("TAG", Some("BASE"), "STAGE", dir, false),
@@ -225,11 +245,12 @@ fn a_real_build() {
         return;
     }
     let place = Place::new();
+    let build = |args: &[&str]| said(place.command(args).env_remove("DOCKER_HOST").output().unwrap());
     let (mini, own_tag) =
         (format!("sanduk-mini:test-{}", std::process::id()), format!("own-{}", std::process::id()));
     let own = "FROM scratch\nCOPY host-ca.crt /ca\nLABEL made=of\n";
     std::fs::write(place.0.join("Own"), own).unwrap();
-    let (code, err) = place.build(&["--agent", "mini", "--image", &mini]);
+    let (code, err) = build(&["--agent", "mini", "--image", &mini]);
     assert_eq!(code, Some(0), "{err}");
     assert!(err.contains("it is the base"), "{err}");
     let tools = "for t in git rg curl jq python3; do command -v $t || exit 1; done; ls -d /work";
@@ -237,9 +258,9 @@ fn a_real_build() {
     let ran = Command::new("docker").args(run).arg(tools).output().unwrap();
     let out = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success() && out.contains("/work"), "{out}");
-    let (code, err) = place.build(&["--agent", "mini", "--image", &mini]);
+    let (code, err) = build(&["--agent", "mini", "--image", &mini]);
     assert!(code == Some(0) && err.contains("already built"), "{err}");
-    let (code, err) = place.build(&["--containerfile", "Own", "--image", &own_tag]);
+    let (code, err) = build(&["--containerfile", "Own", "--image", &own_tag]);
     assert_eq!(code, Some(0), "{err}");
     for image in [&mini, &own_tag] {
         let gone = Command::new("docker").args(["image", "rm", image]).output().unwrap();

@@ -2,8 +2,10 @@
 //! environment or engine configuration goes in. The one command that lets an engine fetch anything: a run never builds or pulls.
 
 use crate::catalog::images;
+use crate::engine::docker;
 use crate::error::{Error, Exit};
 use crate::limits;
+use crate::run::daemon::{self, Daemon};
 use crate::run::show::Show;
 use crate::sys::env::Env;
 use crate::sys::exec::{self, Ended, Feed};
@@ -41,8 +43,6 @@ struct Wanted {
 
 /// Whose image is built where none is named.
 const AGENT: &str = "claude";
-/// The engine's own default endpoint.
-const ENDPOINT: &str = "unix:///var/run/docker.sock";
 /// Where contexts are made: on every Linux, writable by everybody, sticky.
 const TMP: &str = "/tmp";
 /// Beginning of a context's name; then the pid and start time of the process that made it.
@@ -61,7 +61,7 @@ const SLICE: Duration = Duration::from_millis(200);
 pub fn build(asked: &Asked, env: &Env) -> Result<Exit, Error> {
     let wanted = wanted(asked)?;
     let mut show = Show::new(false, env);
-    let mut engine = Engine::find(env)?;
+    let engine = Engine::find(env)?;
     let before = engine.image(&wanted.tag)?;
     if before.is_some() && !asked.force {
         show.note(&format!("{}: already built; --force builds it again", wanted.tag));
@@ -164,10 +164,10 @@ pub fn remove(id: &str) -> Vec<String> {
     words(&["image", "rm", id])
 }
 
-/// What stands before every command: a configuration directory of ours, empty, and the endpoint, so that neither the caller's proxies,
-/// credential programs nor context have a say.
-pub fn global(dir: &Path) -> Vec<String> {
-    words(&["--config", &dir.join("config").display().to_string(), "--host", ENDPOINT])
+/// What stands before a long command: a configuration directory of ours, empty (a builder keeps notes there), and the endpoint, so
+/// that neither the caller's proxies, credential programs nor context have a say.
+pub fn global(dir: &Path, endpoint: &str) -> Vec<String> {
+    words(&["--config", &dir.join("config").display().to_string(), "-H", endpoint])
 }
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -186,7 +186,7 @@ fn bundle() -> Vec<u8> {
 
 /// The engine and the directory it is given.
 struct Engine {
-    program: PathBuf,
+    daemon: Daemon,
     context: Context,
     signals: Conn,
 }
@@ -197,25 +197,32 @@ impl Engine {
             Error::new(Exit::Engine, "find", "docker", "it is not on PATH")
                 .remedy("install docker.io; mini runs on bwrap without an image")
         })?;
+        let daemon = Daemon::find(&program, &daemon::place(env))?;
         let fault = |e: io::Error| Error::fault("wait for", "signals", e);
         let signals = Conn::new(proc::catch_signals().map_err(fault)?);
         let context = Context::make()
             .map_err(|e| Error::wrong("make", "a directory in /tmp", e).remedy("make room in /tmp"))?;
-        Ok(Engine { program, context, signals })
+        Ok(Engine { daemon, context, signals })
     }
 
-    /// The id of an image; `None`: there is none of that name.
-    fn image(&mut self, name: &str) -> Result<Option<String>, Error> {
-        let (ended, said) = self.speak(inspect(name), false)?;
-        match (ended, said.split_whitespace().next()) {
-            (Ended::Code(0), Some(id)) => Ok(Some(id.to_string())),
-            _ if said.contains("No such image") => Ok(None),
-            _ => Err(failed(name, &said)),
+    /// The id of an image, and whether it has a name; `None`: there is none.
+    fn look(&self, name: &str) -> Result<Option<(String, bool)>, Error> {
+        let args = inspect(name);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let answer = self.daemon.call(&args).map_err(|e| failed(name, &e.to_string()))?;
+        match (answer.ok, answer.out.trim().split_once(' ')) {
+            (true, Some((id, names))) => Ok(Some((id.to_string(), names != "0"))),
+            _ if answer.err.to_ascii_lowercase().contains("no such image") => Ok(None),
+            _ => Err(failed(name, &answer.err)),
         }
     }
 
+    fn image(&self, name: &str) -> Result<Option<String>, Error> {
+        Ok(self.look(name)?.map(|(id, _)| id))
+    }
+
     /// The base where none was given: what `make image-base` made, where somebody did.
-    fn base(&mut self, show: &mut Show) -> Result<String, Error> {
+    fn base(&self, show: &mut Show) -> Result<String, Error> {
         match self.image(images::LOCAL_BASE)? {
             None => Ok(images::BASE.to_string()),
             Some(_) => {
@@ -229,23 +236,23 @@ impl Engine {
     }
 
     /// Drops the image that had our tag before, unless it has another name or is in use.
-    fn drop_nameless(&mut self, before: Option<String>) {
+    fn drop_nameless(&self, before: Option<String>) {
         let Some(id) = before else { return };
-        let nameless = self.speak(inspect(&id), false).is_ok_and(|(_, said)| said.trim_end().ends_with(" 0"));
-        if nameless {
+        if let Ok(Some((_, false))) = self.look(&id) {
             let _ = self.speak(remove(&id), false);
         }
     }
 
-    /// One command of the engine's: how it ended and its last words, shown as they come where `show`.
-    fn speak(&mut self, args: Vec<String>, show: bool) -> Result<(Ended, String), Error> {
-        let fault = |e: io::Error| Error::new(Exit::Engine, "start", self.program.display().to_string(), e);
+    /// One long command of the engine's: how it ended and its last words, shown as they come where `show`.
+    fn speak(&self, args: Vec<String>, show: bool) -> Result<(Ended, String), Error> {
+        let program = &self.daemon.program;
+        let fault = |e: io::Error| Error::new(Exit::Engine, "start", program.display().to_string(), e);
         let (read, write) = net::pipe().map_err(fault)?;
         let second = write.try_clone().map_err(fault)?;
+        let before = global(&self.context.path, &self.daemon.endpoint);
         let order = exec::Order {
-            program: self.program.clone(),
-            args: global(&self.context.path).into_iter().chain(args).map(Into::into).collect(),
-            // The client looks for its plug-ins below HOME where there is one.
+            program: program.clone(),
+            args: before.into_iter().chain(args).map(Into::into).collect(),
             env: Vec::new(),
             stdin: Feed::Null,
             stdout: Feed::Fd(write),
@@ -255,7 +262,10 @@ impl Engine {
             cwd: "/".into(),
             own_group: true,
         };
-        #[expect(clippy::disallowed_methods, reason = "EXEC-44 docker: build an image, look one up")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "EXEC-44 docker: build an image, drop what a build leaves"
+        )]
         let mut child = exec::start_bound(order).map_err(fault)?;
         let words = self.listen(&Conn::new(read), show)?;
         match child.wait(limits::CONTROL_TIME).map_err(fault)? {
@@ -323,24 +333,16 @@ fn failed(on: &str, words: &str) -> Error {
 /// What to do about the last words of a failed build; empty: they say it themselves.
 pub fn remedy(words: &str) -> &'static str {
     let says = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
-    if says(&["permission denied while trying to connect", "dial unix"]) && says(&["permission denied"]) {
-        "become a member of the group docker, or run this as root"
-    } else if says(&["Cannot connect to the Docker daemon", "Is the docker daemon running"]) {
-        "start the daemon: systemctl start docker"
-    } else if says(&[
-        "pull access denied",
-        "manifest unknown",
-        "failed to resolve source metadata",
-        "no basic auth",
-    ]) || (says(&["Get \"https://", "registry"])
-        && says(&["dial tcp", "lookup", "i/o timeout", "x509", "proxyconnect", "EOF"]))
+    let unreached = ["dial tcp", "lookup", "i/o timeout", "x509", "proxyconnect", "EOF"];
+    if says(&["pull access denied", "manifest unknown", "failed to resolve source metadata", "no basic auth"])
+        || (says(&["Get \"https://", "registry"]) && says(&unreached))
     {
         "where no registry can be reached, `make image-base` makes a base of Debian's packages, which is then found by itself; \
          or give --base an image that is here"
     } else if says(&["no space left on device"]) {
         "make room where the engine keeps its images"
     } else {
-        ""
+        docker::remedy(words)
     }
 }
 
