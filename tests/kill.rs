@@ -14,26 +14,27 @@ use std::time::{Duration, Instant};
 /// Instants per process.
 const TIMES: u64 = 10;
 
-/// Parent and children of every process that is no zombie.
-fn parents() -> BTreeMap<u32, u32> {
-    let parent = |pid: u32| {
+/// Parent and start time of every process that is no zombie (proc(5): fields 4 and 22). A pid alone may be somebody else's by now.
+fn living() -> BTreeMap<u32, (u32, u64)> {
+    let one = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let mut rest = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let alive = !matches!(rest.next()?, "Z" | "X");
-        let parent = rest.next()?.parse().ok()?;
-        alive.then_some((pid, parent))
+        let rest: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let alive = !matches!(*rest.first()?, "Z" | "X");
+        let known = (rest.get(1)?.parse().ok()?, rest.get(19)?.parse().ok()?);
+        alive.then_some((pid, known))
     };
-    list(Path::new("/proc")).iter().filter_map(|p| parent(p.file_name()?.to_str()?.parse().ok()?)).collect()
+    list(Path::new("/proc")).iter().filter_map(|p| one(p.file_name()?.to_str()?.parse().ok()?)).collect()
 }
 
-/// `root` and all below it, top down.
-fn family(root: u32) -> Vec<u32> {
-    let parents = parents();
-    let mut all: Vec<u32> = parents.contains_key(&root).then_some(root).into_iter().collect();
+/// `root` and all below it, top down, with their start times.
+fn family(root: u32) -> Vec<(u32, u64)> {
+    let living = living();
+    let mut all: Vec<(u32, u64)> = living.get(&root).map(|(_, start)| (root, *start)).into_iter().collect();
     let mut at = 0;
     while at < all.len() {
-        let above = all[at];
-        all.extend(parents.iter().filter(|(_, parent)| **parent == above).map(|(pid, _)| *pid));
+        let above = all[at].0;
+        let below = living.iter().filter(|(_, (parent, _))| *parent == above);
+        all.extend(below.map(|(pid, (_, start))| (*pid, *start)));
         at += 1;
     }
     all
@@ -50,16 +51,15 @@ fn victim(run: u32, part: &str) -> Option<u32> {
         return Some(run);
     }
     let family = family(run);
-    let has = |pid: &&u32, words: &str| line(**pid).contains(words);
-    match part {
-        "keeper" => family.iter().find(|p| has(p, "sanduk keeper")),
-        "relay" => family.iter().find(|p| has(p, "sanduk relay-role")),
-        "engine" => family.iter().find(|p| has(p, "bwrap --unshare-user")),
-        "inside" => family.iter().find(|p| line(**p).starts_with("/sanduk inside")),
-        "agent" => family.iter().find(|p| line(**p).starts_with("/sanduk mini")),
+    let is = |line: String| match part {
+        "keeper" => line.contains("sanduk keeper"),
+        "relay" => line.contains("sanduk relay-role"),
+        "engine" => line.contains("bwrap --unshare-user"),
+        "inside" => line.starts_with("/sanduk inside"),
+        "agent" => line.starts_with("/sanduk mini"),
         other => panic!("{other}"),
-    }
-    .copied()
+    };
+    family.into_iter().map(|(pid, _)| pid).find(|pid| is(line(*pid)))
 }
 
 /// xorshift64: the same instants each time.
@@ -106,12 +106,21 @@ fn kill_at_instants(part: &str, seed: u64) {
             std::thread::sleep(Duration::from_millis(10));
         };
         // Whatever it had started, at the moment of the kill or after, is gone.
-        until("the end of all its processes", || {
-            let alive = parents();
-            let place = rig.place.display().to_string();
-            let engines = processes().iter().any(|(_, l)| l.contains(&place) && l.contains("--unshare-pid"));
-            (!engines && before.iter().all(|p| !alive.contains_key(p))).then_some(())
-        });
+        let place = rig.place.display().to_string();
+        let left = || -> Vec<String> {
+            let living = living();
+            let alive = |(pid, start): &&(u32, u64)| living.get(pid).is_some_and(|(_, s)| s == start);
+            let known = before.iter().filter(alive).map(|(p, _)| format!("{p} {}", line(*p)));
+            let engine = |l: &String| l.contains(&place) && l.contains("--unshare-pid");
+            known
+                .chain(processes().into_iter().filter(|(_, l)| engine(l)).map(|(p, l)| format!("{p} {l}")))
+                .collect()
+        };
+        let end = Instant::now() + PATIENCE;
+        while !left().is_empty() {
+            assert!(Instant::now() < end, "{part} {n}: alive after the end: {:#?}", left());
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let calls = rig.requests();
         match part {
             "run" => assert_eq!(code, None, "it was killed"),
