@@ -26,6 +26,10 @@ pub const JSON_NAMES: usize = 1_000_000;
 pub const JUDGED_PLACES: usize = 4096;
 /// Characters of the model's name that a record or a message shows.
 pub const MODEL_CHARS: usize = 200;
+/// Open files a run asks for: four for each of `CONNECTIONS` (the client, and openssl's three pipes) and as many again.
+pub const FILES_WANTED: u64 = 1024;
+/// Below this a run does not start: its pipes, the keeper's and a few connections have to fit.
+pub const FILES_LEAST: u64 = 64;
 /// Connections one relay serves at a time; an agent uses under 10.
 pub const CONNECTIONS: usize = 128;
 /// Time for a whole request head once its first byte came, and for the first byte of a new connection.

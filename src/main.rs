@@ -260,6 +260,6 @@ fn print(text: &str) -> Result<Exit, Error> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|e| Error::fault("write", "to standard output", e))?;
+        .map_err(|e| Error::new(Exit::Failed, "write", "to standard output", e))?;
     Ok(Exit::Ok)
 }

@@ -129,7 +129,9 @@ pub fn remedy(words: &str) -> &'static str {
     } else if says("RTM_NEWADDR") || says("loopback") {
         "this host lets no user namespace configure its own loopback: an AppArmor profile for bwrap is needed (Ubuntu 24.04 and later)"
     } else if says(plan::BINARY) && says("Permission denied") {
-        "is /tmp mounted noexec? the box runs a copy of this program from there"
+        "is /tmp mounted noexec? the box runs a copy of this program from there: mount -o remount,exec /tmp"
+    } else if says("/tmp/") && says("Permission denied") {
+        "the box's user must be able to enter /tmp: chmod 1777 /tmp"
     } else if says("proc") && says("Operation not permitted") {
         "this host hides parts of /proc, as inside another container: run it on the host itself"
     } else {

@@ -46,6 +46,8 @@ pub fn role(dir: &Path) -> Result<Exit, Error> {
     proc::limit(processes, Some(limits::BOX_FILES), Some(limits::BOX_FILE_BYTES))
         .map_err(fault("limit the box"))?;
     let signals = proc::catch_signals().map_err(fault("catch signals"))?;
+    // Inherited as ignored from the host, or by the line above; PID 1 gets an error instead of the signal either way.
+    proc::default_file_size_signal().map_err(fault("reset a signal"))?;
     #[expect(clippy::disallowed_methods, reason = "NET-62 the control socket")]
     let listener = net::listen_unix(dir, SOCKET, MODE)
         .map_err(|e| Error::fault("bind the control socket in", dir.display().to_string(), e))?;

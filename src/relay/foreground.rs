@@ -59,9 +59,9 @@ enum Reason {
 
 /// Serves until a signal (`Exit::Signal`) or until policy ends it.
 pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
-    let token = secret(&f.token_file, limits::TOKEN_BYTES)?;
+    let token = secret("read the token from", &f.token_file, limits::TOKEN_BYTES)?;
     let key = match &f.key_file {
-        Some(path) => secret(path, limits::KEY_BYTES)?,
+        Some(path) => secret("read the key from", path, limits::KEY_BYTES)?,
         None if f.provider.key_required => {
             return Err(
                 Error::wrong("start", "the relay", "this provider needs a key").remedy("give --key-file")
@@ -117,17 +117,19 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
 }
 
 /// A file's content without the white space around it. It is the caller's own file: links and pipes are fine.
-fn secret(path: &Path, most: usize) -> Result<Secret, Error> {
+fn secret(doing: &'static str, path: &Path, most: usize) -> Result<Secret, Error> {
     #[expect(
         clippy::disallowed_methods,
         reason = "FILE-21 --token-file and --key-file of the relay in the foreground"
     )]
     let read = file::read_named(path, u64::try_from(most).unwrap_or(u64::MAX));
-    let mut bytes = read.map_err(|e| Error::wrong("read", path.display().to_string(), e))?;
+    let mut bytes = read.map_err(|e| Error::wrong(doing, path.display().to_string(), e))?;
     let trimmed = bytes.trim_ascii().to_vec();
     bytes.fill(0);
-    if trimmed.is_empty() || trimmed.contains(&b'\n') {
-        return Err(Error::wrong("read", path.display().to_string(), "it must hold one line"));
+    // What else a header could not hold, or would hold as two.
+    if trimmed.is_empty() || !trimmed.iter().all(u8::is_ascii_graphic) {
+        let why = "it must hold one line of visible ASCII, without white space in it";
+        return Err(Error::wrong(doing, path.display().to_string(), why));
     }
     Ok(Secret::new(trimmed))
 }

@@ -8,8 +8,8 @@ use crate::sys::{exec, proc};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where channels are made: on every Linux, writable by everybody, sticky.
-const BASE: &str = "/tmp";
+/// Where channels are made, in no box: on every Linux, writable by everybody, sticky.
+pub const BASE: &str = "/tmp";
 const PREFIX: &str = "sbx-";
 /// Random bytes of a name.
 const RANDOM: usize = 8;

@@ -51,7 +51,9 @@ pub fn print(spec: &Spec) -> Result<Exit, Error> {
     out.push_str(&json(&start)?);
     out.push('\n');
     let mut to = std::io::stdout().lock();
-    let _ = to.write_all(out.as_bytes()).and_then(|()| to.flush());
+    to.write_all(out.as_bytes())
+        .and_then(|()| to.flush())
+        .map_err(|e| Error::new(Exit::Failed, "write", "to standard output", e))?;
     Ok(Exit::Ok)
 }
 

@@ -54,7 +54,7 @@ pub fn find(from: &From, taken: Taken, required: bool) -> Result<Key, Error> {
         From::Fd(number) => (descriptor(*number)?, format!("descriptor {number}")),
     };
     if secret.is_empty() && required {
-        return Err(Error::wrong("find", "the provider key", format!("{place} is not set or empty"))
+        return Err(Error::wrong("find", "the provider key", format!("{place} is not set, or is empty"))
             .remedy("set it, or give --key-file FILE"));
     }
     #[expect(clippy::disallowed_methods, reason = "KEY-41 the key's bytes are checked to be visible ASCII")]
@@ -87,15 +87,16 @@ fn variable(name: &str, credentials: Option<&Path>, taken: Taken) -> Result<(Sec
 
 fn read(path: &Path) -> Result<Secret, Error> {
     #[expect(clippy::disallowed_methods, reason = "FILE-41 --key-file or a systemd credential")]
-    let bytes =
-        file::read_named(path, bound()).map_err(|e| Error::wrong("read", path.display().to_string(), e))?;
+    let bytes = file::read_named(path, bound())
+        .map_err(|e| Error::wrong("read the key from", path.display().to_string(), e))?;
     Ok(trimmed(bytes))
 }
 
 fn descriptor(number: i32) -> Result<Secret, Error> {
     let on = || format!("descriptor {number}");
+    let doing = "read the key from";
     let fd = net::inherited(number)
-        .map_err(|e| Error::wrong("read", on(), e).remedy("open it in the shell: --key-fd 3 3<keyfile"))?;
+        .map_err(|e| Error::wrong(doing, on(), e).remedy("open it in the shell: --key-fd 3 3<keyfile"))?;
     let conn = net::Conn::new(fd);
     let mut all = Vec::with_capacity(limits::KEY_BYTES);
     let mut buf = [0u8; 1024];
@@ -103,10 +104,10 @@ fn descriptor(number: i32) -> Result<Secret, Error> {
         match conn.read(&mut buf, Duration::from_secs(10)) {
             Ok(0) => return Ok(trimmed(all)),
             Ok(n) => all.extend_from_slice(&buf[..n]),
-            Err(e) => return Err(Error::wrong("read", on(), e)),
+            Err(e) => return Err(Error::wrong(doing, on(), e)),
         }
         if all.len() > limits::KEY_BYTES {
-            return Err(Error::wrong("read", on(), "it is longer than any key"));
+            return Err(Error::wrong(doing, on(), "it is longer than any key"));
         }
     }
 }

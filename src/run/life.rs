@@ -31,6 +31,11 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     if spec.dry_run {
         return dry::print(&spec);
     }
+    let files = proc::allow_files(limits::FILES_WANTED).map_err(|e| Error::fault("read", "limits", e))?;
+    if files < limits::FILES_LEAST {
+        let why = format!("{files} open files are too few for relay and box");
+        return Err(Error::wrong("start", "a run", why).remedy("raise the limit: ulimit -n 1024"));
+    }
     // The key is still in this process: nobody may look into it, and no descriptor of the caller's goes on to a child.
     proc::harden(&[]).map_err(|e| Error::fault("harden", "this process", e))?;
     let mut show = Show::new(spec.quiet, env);
@@ -93,7 +98,9 @@ fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), 
             let on = format!("{} at {}:{}", spec.provider.name, spec.upstream.host, spec.upstream.port);
             Error::new(exit_of(&stop), "start a run with", on, text::escaped(&stop.why))
         }
-        Ending::Signal(number) => Error::new(Exit::Signal(number), "go on", "", "a signal came"),
+        Ending::Signal(number) => {
+            Error::new(Exit::Signal(number), "start the box", "", format!("signal {number} came first"))
+        }
         other => {
             Error::fault("start", "the relay", verdict(spec.engine, &other, &Outcome::default(), None).2)
         }
@@ -173,7 +180,7 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
 
 /// Tells how it went: the summary on standard error, the answer on standard output where there is no report.
 fn summary(
-    settled: Settled,
+    mut settled: Settled,
     watch: &mut Watch<'_>,
     outcome: &Outcome,
     run: &Ended<'_>,
@@ -186,11 +193,25 @@ fn summary(
     show.note(&format!("{tally}, {:.1} s", run.wall.as_secs_f64()));
     match &settled.report {
         Some(path) => show.note(&format!("report -> {path}")),
-        None if !outcome.text.trim().is_empty() => show.answer(&outcome.text),
+        None if !outcome.text.trim().is_empty() => {
+            if let Err(e) = show.answer(&outcome.text) {
+                let lost = Error::new(Exit::Failed, "write the answer", "to standard output", e);
+                settled.unwritten =
+                    settled.unwritten.or(Some(lost.remedy("the call log has what was asked")));
+            }
+        }
         None => {}
     }
     show.note(&format!("receipt -> {}", run.kept.path.join(RECEIPT).display()));
-    settled.unwritten.map_or(Ok(settled.exit), Err)
+    // A worse ending than what could not be written keeps its own code.
+    match settled.unwritten {
+        Some(e) if settled.exit == Exit::Ok => Err(e),
+        Some(e) => {
+            watch.show.note(&e.to_string());
+            Ok(settled.exit)
+        }
+        None => Ok(settled.exit),
+    }
 }
 
 /// Exit code, word for the receipt, and one line where it went wrong.

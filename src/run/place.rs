@@ -5,6 +5,7 @@ use crate::engine::plan::Engine;
 use crate::error::Error;
 use crate::limits;
 use crate::run::spec::Mount;
+use crate::run::{channel, report, state};
 use crate::sys::{file, proc};
 use std::path::{Component, Path, PathBuf};
 
@@ -20,6 +21,7 @@ pub struct Work {
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
+const S_IFREG: u32 = 0o100_000;
 
 fn facts(path: &Path) -> std::io::Result<file::Facts> {
     #[expect(clippy::disallowed_methods, reason = "FILE-44 what a named directory is")]
@@ -50,6 +52,9 @@ pub fn workdir(text: &str, whose: Whose, notes: &mut Vec<String>) -> Result<Work
     let (path, make) = existing_part(Path::new(text)).map_err(|e| refused(&e.to_string()))?;
     if path == Path::new("/") {
         return Err(refused("it is the root of the file system"));
+    }
+    if path.to_str().is_none() {
+        return Err(refused("its path is not UTF-8").remedy("rename it"));
     }
     let (uid, gid) = proc::ids();
     let holder = if make { parent_that_exists(&path) } else { path.clone() };
@@ -113,7 +118,10 @@ fn existing_part(path: &Path) -> std::io::Result<(PathBuf, bool)> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
-    let Some(name) = path.file_name() else { return Err(std::io::Error::other("it ends in ..")) };
+    let Some(name) = path.file_name() else {
+        let why = if path == Path::new(".") { "the current directory is gone" } else { "it ends in .." };
+        return Err(std::io::Error::other(why));
+    };
     let parent = match path.parent() {
         Some(p) if p != Path::new("") => p,
         _ => Path::new("."),
@@ -170,11 +178,15 @@ pub fn mounts(texts: &[String], user: (u32, u32), engine: Engine) -> Result<Vec<
             _ => return Err(refused("write it as HOST:DEST, HOST:DEST:ro or HOST:DEST:rw")),
         };
         if mode != "ro" && mode != "rw" {
-            return Err(refused("the mode is ro or rw"));
+            return Err(refused("the mode is ro or rw")
+                .remedy("a path with a colon cannot be mounted; give a link to it without one"));
         }
         let host = real(Path::new(host)).map_err(|e| refused(&e.to_string()))?;
         if facts(&host).map_err(|e| refused(&e.to_string()))?.mode & S_IFMT != S_IFDIR {
             return Err(refused("the host side is not a directory"));
+        }
+        if host.to_str().is_none() {
+            return Err(refused("the path of the host side is not UTF-8").remedy("rename it"));
         }
         reachable(&host, user, engine).map_err(|why| refused(&why))?;
         let dest = normal(dest).ok_or_else(|| refused("the destination is not an absolute path below /"))?;
@@ -246,6 +258,62 @@ pub fn masks(texts: &[String], work: &Work) -> Result<Vec<String>, Error> {
         all.push(path.components().collect::<PathBuf>().display().to_string());
     }
     Ok(all)
+}
+
+/// What a mask hides must not be in the box by another way; `report`: the agent is to write one.
+pub fn hidden(masks: &[String], work: &Path, mounts: &[Mount], report: bool) -> Result<(), Error> {
+    for mask in masks {
+        if report && mask == report::NAME {
+            return Err(Error::wrong("mask", mask.clone(), "the agent could not write its report there")
+                .remedy("give --no-report-instruction and no -o, or leave the mask out"));
+        }
+        let whole = work.join(mask);
+        let shown = |m: &&Mount| whole.starts_with(&m.host) || m.host.starts_with(&whole);
+        if let Some(mount) = mounts.iter().find(shown) {
+            let why = format!("--mount {} shows it at {}", mount.host.display(), mount.dest);
+            return Err(Error::wrong("mask", mask.clone(), why).remedy("leave out one of the two"));
+        }
+    }
+    Ok(())
+}
+
+/// Records, receipts and the directory where runs meet their boxes are in no box: they hold tokens and the account of the run.
+pub fn apart(work: &Path, mounts: &[Mount], state_home: Option<&Path>) -> Result<(), Error> {
+    let state = state_home.and_then(|home| existing_part(&home.join("sanduk")).ok()).map(|(path, _)| path);
+    for dir in [work].into_iter().chain(mounts.iter().map(|m| m.host.as_path())) {
+        let refused = |what: &str, path: &Path, remedy: &str| {
+            let why = format!("it shows {what} ({}), and no box may see that", path.display());
+            Err(Error::wrong("put into a box", dir.display().to_string(), why).remedy(remedy))
+        };
+        if Path::new(channel::BASE).starts_with(dir) {
+            return refused("the runs' channels", Path::new(channel::BASE), "name a directory below it");
+        }
+        for part in [state::RUNS, state::RECEIPTS] {
+            let Some(ours) = state.as_ref().map(|s| s.join(part)) else { continue };
+            if ours.starts_with(dir) || dir.starts_with(&ours) {
+                let remedy = "name another directory, or set XDG_STATE_HOME to another place";
+                return refused("the state directory", &ours, remedy);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As root the relay becomes a user of its own; what it has to read later must be open to everybody.
+pub fn for_the_relay(text: &str) -> Result<PathBuf, Error> {
+    let refused = |why: &str| Error::wrong("use", format!("--ca-file {text}"), why);
+    let path = real(Path::new(text)).map_err(|e| refused(&e.to_string()))?;
+    let file = facts(&path).map_err(|e| refused(&e.to_string()))?;
+    if file.mode & S_IFMT != S_IFREG {
+        return Err(refused("it is not a regular file"));
+    }
+    let relay = (limits::RELAY_UIDS, limits::RELAY_UIDS);
+    let may = allowed(&file, relay, 0o4) && reachable(&path, relay, Engine::Bwrap).is_ok();
+    match proc::ids().0 == 0 && !may {
+        true => Err(refused("started by root, the relay is a user of its own, who may not read it")
+            .remedy("make it and the directories above it readable by all: it holds no secret")),
+        false => Ok(path),
+    }
 }
 
 /// A file or directory that the agent must not be able to write: absolute, its parent exists, outside every mount.

@@ -30,7 +30,8 @@ pub enum Report {
 pub fn prepare(spec: &Spec, show: &mut Show) -> Result<(), Error> {
     let on = || spec.workdir.display().to_string();
     if spec.make_workdir {
-        make(&spec.workdir, spec.user).map_err(|e| Error::wrong("make", on(), e))?;
+        let cannot = |e| Error::wrong("make", on(), e).remedy("is a link that leads nowhere in its place?");
+        make(&spec.workdir, spec.user).map_err(cannot)?;
     }
     let dir = open(&spec.workdir).map_err(|e| Error::wrong("open", on(), e))?;
     if wanted(spec) {

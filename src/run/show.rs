@@ -125,7 +125,7 @@ impl Show {
     }
 
     /// The answer, where there is no report.
-    pub fn answer(&mut self, words: &str) {
+    pub fn answer(&mut self, words: &str) -> std::io::Result<()> {
         self.clear();
         // Piped, it is what the agent wrote; on a terminal it could act on it.
         let raw = !proc::is_terminal(std::io::stdout().as_fd());
@@ -134,7 +134,7 @@ impl Show {
             true => words.to_string(),
             false => words.lines().map(text::escaped).collect::<Vec<_>>().join("\n"),
         };
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+        out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush())
     }
 
     fn line(&mut self, line: &str) {

@@ -190,6 +190,9 @@ impl Spec {
         let work = place::workdir(asked.workdir.as_deref().unwrap_or("work"), whose, &mut notes)?;
         let mounts = place::mounts(&asked.mounts, work.user, chosen.engine)?;
         let masks = place::masks(&asked.masks, &work)?;
+        let report = asked.report.is_some() || !asked.no_report_instruction;
+        place::hidden(&masks, &work.path, &mounts, report)?;
+        place::apart(&work.path, &mounts, env.state_home.as_deref())?;
         let outside =
             |path: &Option<String>, what| place::outside(path.as_deref(), what, &work.path, &mounts);
         let spec = Spec {
@@ -338,9 +341,7 @@ fn upstream(asked: &Asked, provider: &Provider, notes: &mut Vec<String>) -> Resu
                 "the upstream is plain http: the flag has no effect",
             ));
         }
-        #[expect(clippy::disallowed_methods, reason = "FILE-42 --ca-file exists")]
-        let real = file::real_path(Path::new(path)).map_err(|e| Error::wrong("read", path.clone(), e))?;
-        upstream.ca_file = Some(real.display().to_string());
+        upstream.ca_file = Some(place::for_the_relay(path)?.display().to_string());
     }
     Ok(upstream)
 }

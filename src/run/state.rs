@@ -12,6 +12,10 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+/// The directory of records.
+pub const RUNS: &str = "runs";
+/// The directory of receipts and call logs.
+pub const RECEIPTS: &str = "receipts";
 /// Name of the file with a run's particulars.
 pub const RECORD: &str = "record";
 /// First part of the name a record's directory has until it is complete; the pid of its maker follows.
@@ -46,7 +50,7 @@ pub fn open(env: &Env) -> Result<State, Error> {
     let path = home.join("sanduk");
     let cannot = |e: io::Error| {
         Error::wrong("write to", path.display().to_string(), e)
-            .remedy("make it writable, or set XDG_STATE_HOME to another directory")
+            .remedy("make it a writable directory, no link, or set XDG_STATE_HOME to another")
     };
     #[expect(clippy::disallowed_methods, reason = "FILE-47 the state directory")]
     let dir = Dir::make_all(&path, 0o700).map_err(cannot)?;
@@ -54,8 +58,8 @@ pub fn open(env: &Env) -> Result<State, Error> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => dir.below(name),
         other => other,
     };
-    let runs = sub("runs").map_err(cannot)?;
-    let receipts = sub("receipts").map_err(cannot)?;
+    let runs = sub(RUNS).map_err(cannot)?;
+    let receipts = sub(RECEIPTS).map_err(cannot)?;
     Ok(State { path, runs, receipts })
 }
 

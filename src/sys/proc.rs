@@ -108,18 +108,37 @@ fn proc_file(path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&file::read_all(fd, MOST)?).into_owned())
 }
 
-/// Installs handlers for INT, TERM and HUP (also where they were ignored) and ignores PIPE; each signal that comes writes its
-/// number, one byte, to the returned pipe end.
+/// Installs handlers for INT, TERM and HUP (also where they were ignored) and ignores PIPE and XFSZ, so that a closed pipe and a
+/// file over `ulimit -f` are errors; each signal that comes writes its number, one byte, to the returned pipe end.
 pub fn catch_signals() -> io::Result<OwnedFd> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    raw::ignore(&[libc::SIGPIPE])?;
+    raw::ignore(&[libc::SIGPIPE, libc::SIGXFSZ])?;
     raw::catch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP], write)?;
     Ok(read)
 }
 
-/// Ignores INT, TERM, HUP and PIPE: the keeper ends only with its asker.
+/// Ignores INT, TERM, HUP, PIPE and XFSZ: the keeper ends only with its asker.
 pub fn ignore_signals() -> io::Result<()> {
-    raw::ignore(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE])
+    raw::ignore(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ])
+}
+
+/// XFSZ as by default again: an ignored signal stays ignored across exec, and the agent's programs shall not inherit that.
+pub fn default_file_size_signal() -> io::Result<()> {
+    raw::restore(&[libc::SIGXFSZ])
+}
+
+/// Raises the limit of open files to `wanted`, as far as its hard limit lets; returns what it then is.
+pub fn allow_files(wanted: u64) -> io::Result<u64> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(wanted, |m| m.min(wanted));
+    match limit.current {
+        Some(now) if now < most => {
+            let raised = Rlimit { current: Some(most), maximum: limit.maximum };
+            rustix::process::setrlimit(Resource::Nofile, raised)?;
+            Ok(most)
+        }
+        now => Ok(now.unwrap_or(u64::MAX)),
+    }
 }
 
 /// First acts of a role: closes every descriptor from 3 on that is not in `keep`, sets no-new-privileges, not dumpable, no core

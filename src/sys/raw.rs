@@ -110,12 +110,20 @@ pub fn ignore(numbers: &[c_int]) -> io::Result<()> {
     Ok(())
 }
 
+/// From now on each of `numbers` does what the kernel does by default.
+pub fn restore(numbers: &[c_int]) -> io::Result<()> {
+    for number in numbers {
+        disposition(*number, libc::SIG_DFL, 0)?;
+    }
+    Ok(())
+}
+
 fn disposition(number: c_int, handler: libc::sighandler_t, flags: c_int) -> io::Result<()> {
     // SAFETY: sigaction is plain data; all zero is an empty mask and no flags.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
-    // SAFETY: `action` is live and complete; the handler is SIG_IGN or `on_signal`, which is async-signal-safe.
+    // SAFETY: `action` is live and complete; the handler is SIG_IGN, SIG_DFL or `on_signal`, which is async-signal-safe.
     let result = unsafe { libc::sigaction(number, &action, std::ptr::null_mut()) };
     checked(result.into()).map(drop)
 }

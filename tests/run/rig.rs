@@ -188,9 +188,10 @@ impl Rig {
     #[track_caller]
     pub fn assert_clean(&self) {
         assert_eq!(self.records(), Vec::<PathBuf>::new(), "records");
-        let place = self.place.display().to_string();
+        // With the slash: place 1 is no part of place 12.
+        let place = format!("{}/", self.place.display());
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert!(!mounts.contains(&format!("{place}/work")), "a mount is left");
+        assert!(!mounts.contains(&format!("{place}work")), "a mount is left");
         // The engine's command line names the work directory; a box and a relay die with their keeper.
         let left: Vec<String> = processes()
             .into_iter()
@@ -280,4 +281,10 @@ pub fn signal(pid: u32, name: &str) {
         .stderr(Stdio::null())
         .status();
     done.unwrap();
+}
+
+/// Said on the terminal also where the test passes: the harness takes only what goes through its own macros.
+pub fn skipped(what: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {what}");
 }
