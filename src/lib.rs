@@ -65,6 +65,7 @@ pub mod sys {
 #[forbid(unsafe_code)]
 pub mod catalog {
     pub mod agents;
+    pub mod fields;
     pub mod images;
     pub mod providers;
     pub mod rules;
@@ -98,6 +99,8 @@ pub mod relay {
     pub mod leak;
     pub mod log;
     pub mod policy;
+    pub mod policy_fields;
+    mod policy_forms;
     pub mod policy_read;
     pub mod pool;
     pub mod preflight;

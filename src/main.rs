@@ -112,6 +112,8 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         runtime: text("runtime"),
         allow_models: given.values("allow-model"),
         max_tokens_cap: given.number("max-tokens-cap")?,
+        allow_server_tools: given.has("allow-server-tools"),
+        allow_fields: given.values("allow-field"),
         upstream: text("upstream"),
         insecure_upstream: given.has("insecure-upstream"),
         ca_file: text("ca-file"),
@@ -173,11 +175,7 @@ fn relay(given: &Given) -> Result<Foreground, Error> {
         token_file: PathBuf::from(needed("token-file", "put a long random token into a file and name it")?),
         key_file: given.value("key-file").map(PathBuf::from),
         hosts: given.values("host"),
-        grants: Grants {
-            sealed: sealed(given)?,
-            allow_models: given.values("allow-model"),
-            max_tokens_cap: given.number("max-tokens-cap")?,
-        },
+        grants: grants(given)?,
         log_dir: given.value("log-dir").map(PathBuf::from),
         quiet: given.has("quiet"),
         provider,
@@ -196,6 +194,26 @@ fn listen(text: &str) -> Result<Listen, Error> {
         }
         Some(("unix", path)) if !path.is_empty() => Ok(Listen::Unix(PathBuf::from(path))),
         _ => Err(bad("it must be tcp:ADDRESS:PORT or unix:PATH")),
+    }
+}
+
+/// The policy of `sanduk relay`. What lifts a refusal of sealed mode has no effect in the other.
+fn grants(given: &Given) -> Result<Grants, Error> {
+    let grants = Grants {
+        sealed: sealed(given)?,
+        allow_models: given.values("allow-model"),
+        max_tokens_cap: given.number("max-tokens-cap")?,
+        allow_server_tools: given.has("allow-server-tools"),
+        allow_fields: given.values("allow-field"),
+    };
+    let idle = ["allow-server-tools", "allow-field"].into_iter().find(|f| !grants.sealed && given.has(f));
+    match idle {
+        Some(flag) => Err(Error::wrong(
+            "take",
+            format!("--{flag}"),
+            "in key-safe mode it has no effect: nothing of the kind is refused",
+        )),
+        None => Ok(grants),
     }
 }
 

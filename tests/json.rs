@@ -3,9 +3,9 @@
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests")]
 
-use sanduk::catalog::providers::Protocol;
+use sanduk::catalog::providers::{self, ChatCap, Protocol};
 use sanduk::limits::JSON_DEPTH;
-use sanduk::relay::policy;
+use sanduk::relay::policy::{self, Rules};
 use sanduk::relay::start::Grants;
 use sanduk::wire::json::{Bad, Kind, Scanner, Step};
 use sanduk::wire::json_text;
@@ -332,8 +332,11 @@ fn speed() {
         return;
     }
     let body = large_body();
-    let grants =
-        Grants { sealed: false, allow_models: vec!["allowed-model".to_string()], max_tokens_cap: Some(1000) };
+    let grants = Grants {
+        allow_models: vec!["allowed-model".to_string()],
+        max_tokens_cap: Some(1000),
+        ..Grants::default()
+    };
     let best = |work: &dyn Fn() -> usize| {
         let mut best = std::time::Duration::MAX;
         for _ in 0..400 {
@@ -345,9 +348,19 @@ fn speed() {
     };
     let scanned = best(&|| scan(&body).unwrap().len());
     let judged = best(&|| {
-        let judged = policy::body(Protocol::Messages, &body, &grants, true).unwrap();
+        let judged = policy::body(Protocol::Messages, &body, &grants, &rules(true)).unwrap();
         policy::parts(&body, &judged.edits).len()
     });
+    let tables = Rules::of(&providers::shipped("anthropic").unwrap()).unwrap();
+    let sealed = Grants { sealed: true, ..grants.clone() };
+    let listed = best(&|| {
+        let judged = policy::body(Protocol::Messages, &body, &sealed, &tables).unwrap();
+        policy::parts(&body, &judged.edits).len()
+    });
+    println!(
+        "sealed {listed:?}, {:.2} of the judge without lists",
+        listed.as_secs_f64() / judged.as_secs_f64()
+    );
     let value = best(&|| {
         let mut value: serde_json::Value = serde_json::from_slice(&body).unwrap();
         value["max_tokens"] = 1000.into();
@@ -359,4 +372,9 @@ fn speed() {
         body.len()
     );
     println!("ratio {:.1}", value.as_secs_f64() / judged.as_secs_f64());
+}
+
+/// No tables.
+fn rules(include_usage: bool) -> Rules {
+    Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
 }

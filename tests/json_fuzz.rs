@@ -7,8 +7,8 @@
 mod mutate;
 
 use mutate::rounds;
-use sanduk::catalog::providers::Protocol;
-use sanduk::relay::policy;
+use sanduk::catalog::providers::{ChatCap, Protocol};
+use sanduk::relay::policy::{self, Rules};
 use sanduk::relay::start::Grants;
 use sanduk::wire::json::{Bad, Scanner};
 use serde_json::Value;
@@ -113,8 +113,8 @@ fn edited_bodies_read_the_same() {
 
 /// Whether there was anything to edit.
 fn edits_are_the_only_change(protocol: Protocol, text: &[u8]) -> bool {
-    let grants = Grants { sealed: false, allow_models: Vec::new(), max_tokens_cap: Some(1000) };
-    let Ok(judged) = policy::body(protocol, text, &grants, true) else { return false };
+    let grants = Grants { max_tokens_cap: Some(1000), ..Grants::default() };
+    let Ok(judged) = policy::body(protocol, text, &grants, &rules(true)) else { return false };
     let upstream = policy::parts(text, &judged.edits).concat();
     assert!(scan(&upstream).is_ok(), "what goes upstream is no JSON: {}", upstream.escape_ascii());
     let Ok(mut before) = serde_json::from_slice::<Value>(text) else { return false };
@@ -138,4 +138,9 @@ fn edits_are_the_only_change(protocol: Protocol, text: &[u8]) -> bool {
     }
     assert_eq!(before, after);
     !judged.edits.is_empty()
+}
+
+/// No tables.
+fn rules(include_usage: bool) -> Rules {
+    Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
 }

@@ -1,15 +1,25 @@
 //! The body policy by tables: what passes, what is refused, and byte for byte what goes upstream.
 
+use sanduk::catalog::providers::ChatCap;
 use sanduk::catalog::providers::Protocol::{self, Chat, CountTokens, Messages, Plain, Responses};
 use sanduk::limits::{JUDGED_PLACES, MODEL_CHARS};
-use sanduk::relay::policy::{self, Deny, Judged};
+use sanduk::relay::policy::{self, Deny, Judged, Rules};
 use sanduk::relay::start::Grants;
 
 /// Id, body, the bytes upstream or the status.
 type Case = (&'static str, Vec<u8>, Result<Vec<u8>, u16>);
 
 fn grants() -> Grants {
-    Grants { sealed: false, allow_models: vec!["allowed-model".to_string()], max_tokens_cap: Some(1000) }
+    Grants {
+        allow_models: vec!["allowed-model".to_string()],
+        max_tokens_cap: Some(1000),
+        ..Grants::default()
+    }
+}
+
+/// No tables: `Grants::default()` is not sealed.
+fn rules(include_usage: bool) -> Rules {
+    Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
 }
 
 fn edited(body: &[u8], judged: &Judged) -> Vec<u8> {
@@ -18,7 +28,7 @@ fn edited(body: &[u8], judged: &Judged) -> Vec<u8> {
 
 /// What goes upstream, or the status.
 fn forward(protocol: Protocol, body: &[u8], grants: &Grants) -> Result<Vec<u8>, u16> {
-    match policy::body(protocol, body, grants, true) {
+    match policy::body(protocol, body, grants, &rules(true)) {
         Ok(judged) => Ok(edited(body, &judged)),
         Err(deny) => {
             assert!(!deny.why.contains("--"), "the agent is told a flag: {}", deny.why);
@@ -28,7 +38,7 @@ fn forward(protocol: Protocol, body: &[u8], grants: &Grants) -> Result<Vec<u8>, 
 }
 
 fn deny(protocol: Protocol, body: &str, grants: &Grants) -> Deny {
-    policy::body(protocol, body.as_bytes(), grants, true).unwrap_err()
+    policy::body(protocol, body.as_bytes(), grants, &rules(true)).unwrap_err()
 }
 
 const J: &str = r#"{"model":"allowed-model","max_tokens":10,"messages":[]}"#;
@@ -319,10 +329,10 @@ fn trap_60_both_caps_of_chat() {
 fn trap_61_include_usage_only_where_it_is_known() {
     let body = br#"{"stream":true}"#;
     for (protocol, added) in [(Chat, 1), (Messages, 0), (Responses, 0), (CountTokens, 0)] {
-        let judged = policy::body(protocol, body, &Grants::default(), true).unwrap();
+        let judged = policy::body(protocol, body, &Grants::default(), &rules(true)).unwrap();
         assert_eq!(judged.edits.len(), added, "{protocol:?}");
     }
-    assert!(policy::body(Chat, body, &Grants::default(), false).unwrap().edits.is_empty());
+    assert!(policy::body(Chat, body, &Grants::default(), &rules(false)).unwrap().edits.is_empty());
 }
 
 #[test]
@@ -397,23 +407,26 @@ fn without_grants_nothing_is_changed_and_models_are_free() {
     let capped = Grants { max_tokens_cap: Some(7), ..Grants::default() };
     assert_eq!(forward(Responses, b"{ }", &capped), Ok(b"{\"max_output_tokens\":7 }".to_vec()));
     // A provider that does not want include_usage.
-    let judged = policy::body(Chat, br#"{"stream":true}"#, &free, false).unwrap();
+    let judged = policy::body(Chat, br#"{"stream":true}"#, &free, &rules(false)).unwrap();
     assert!(judged.edits.is_empty() && judged.streamed);
 }
 
 #[test]
 fn the_verdict_says_what_it_did() {
     let body = br#"{"model":"allowed\u002dmodel","max_tokens":64000,"thinking":{"budget_tokens":31999},"stream":true}"#;
-    let judged = policy::body(Messages, body, &grants(), true).unwrap();
+    let judged = policy::body(Messages, body, &grants(), &rules(true)).unwrap();
     assert_eq!(judged.clamped, ["max_tokens 64000->1000", "thinking.budget_tokens 31999->999"]);
     assert_eq!(judged.model.as_deref(), Some("allowed-model"));
     assert!(judged.streamed);
-    let judged = policy::body(Chat, br#"{"model":"allowed-model"}"#, &grants(), true).unwrap();
+    let judged = policy::body(Chat, br#"{"model":"allowed-model"}"#, &grants(), &rules(true)).unwrap();
     assert_eq!(judged.clamped, ["max_completion_tokens unset->1000"]);
     assert_eq!(policy::bodyless().edits, []);
 
     let refused = deny(Messages, r#"{"model":"no\n"}"#, &grants());
-    assert_eq!((refused.status, refused.kind, refused.remedy), (403, "permission_error", "--allow-model"));
+    assert_eq!(
+        (refused.status, refused.kind, refused.remedy),
+        (403, "permission_error", "--allow-model".into())
+    );
     assert_eq!(deny(Chat, r#"{"model":"no"}"#, &grants()).kind, "permission_error");
     assert_eq!(deny(Responses, "[", &grants()).kind, "invalid_request_error");
 }
@@ -427,7 +440,7 @@ fn hostile_bodies_stay_small() {
     assert!(forward(Chat, list(JUDGED_PLACES - 10).as_bytes(), &Grants::default()).is_ok());
     let long = format!(r#"{{"model":"\u001b[2J{}"}}"#, "x".repeat(100_000));
     assert!(
-        policy::body(Chat, long.as_bytes(), &Grants::default(), true).unwrap().model.unwrap().len()
+        policy::body(Chat, long.as_bytes(), &Grants::default(), &rules(true)).unwrap().model.unwrap().len()
             <= MODEL_CHARS
     );
     let refused = deny(Chat, &long, &grants());
@@ -456,7 +469,7 @@ fn edits_touch_nothing_else() {
             members.rotate_left(rotation);
             members.insert(rotation, filler);
             let body = format!("{{{}}}", members.join(" ,\n"));
-            let judged = policy::body(Chat, body.as_bytes(), &grants(), true).unwrap();
+            let judged = policy::body(Chat, body.as_bytes(), &grants(), &rules(true)).unwrap();
             let (mut from, mut kept) = (0, Vec::new());
             for (span, _) in &judged.edits {
                 assert!(span.start >= from && span.end <= body.len());

@@ -1,7 +1,9 @@
 //! Providers as data: `resources/providers/NAME.json`. One structure is the egress allowlist, the field a cap clamps and the
 //! names the usage reader reads. The upstream and its headers are built from this, never from a request.
 
+use crate::catalog::fields::Added;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// What a path speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -29,6 +31,22 @@ pub struct Route {
     pub path: String,
     /// What is spoken there.
     pub protocol: Protocol,
+    /// What sealed mode lets stand in the query: `name=value` exactly, `name=#` with a whole number, `name=*` with a word.
+    #[serde(default)]
+    pub query: Vec<String>,
+}
+
+/// What sealed mode lets stand in one request header.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Values {
+    /// The header is a comma-separated list; else it is one value.
+    pub list: bool,
+    /// Values that pass.
+    pub pass: Vec<String>,
+    /// Values that pass with `--allow-server-tools`.
+    #[serde(default)]
+    pub server: Vec<String>,
 }
 
 /// How the provider is given its key.
@@ -39,6 +57,16 @@ pub enum Scheme {
     Bare,
     /// `Bearer KEY`.
     Bearer,
+}
+
+/// A name of the Chat protocol's cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatCap {
+    /// OpenAI's own.
+    MaxCompletionTokens,
+    /// The older one, which most others know.
+    MaxTokens,
 }
 
 /// One provider.
@@ -68,6 +96,14 @@ pub struct Provider {
     pub routes: Vec<Route>,
     /// Request header names (lower case) that go upstream; all others are dropped.
     pub request_headers: Vec<String>,
+    /// Of some of these, the values that pass in sealed mode; another value is refused.
+    #[serde(default)]
+    pub header_values: BTreeMap<String, Values>,
+    /// What sealed mode lets pass in a body beyond `resources/protocols`.
+    #[serde(default)]
+    pub fields: Added,
+    /// The name under which a Chat call gets its cap where it has none.
+    pub chat_cap: ChatCap,
     /// Response header names (lower case) that go back; a trailing `*` matches a prefix.
     pub response_headers: Vec<String>,
     /// `stream_options.include_usage` is forced for streamed Chat calls.
@@ -125,6 +161,7 @@ mod tests {
             }
             let lower = |n: &String| !n.is_empty() && *n == n.to_ascii_lowercase();
             assert!(p.request_headers.iter().all(lower) && p.response_headers.iter().all(lower));
+            assert!(p.header_values.keys().all(|n| p.request_headers.contains(n)), "{name}");
             // What carries credentials, or frames a message, is written by us alone.
             for never in [
                 "authorization",

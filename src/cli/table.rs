@@ -159,6 +159,18 @@ pub const FLAGS: &[Flag] = &[
     many(flag("env", "NAME=VALUE", RUN, "A variable for the agent. It may not override the run's own.")),
     flag("as-root", "", RUN, "Let the agent be uid 0 where root owns the work directory, on docker."),
     many(flag("allow-model", "ID", BOTH, "Let only this model be asked for. Repeat for more.")),
+    flag(
+        "allow-server-tools",
+        "",
+        BOTH,
+        "Let the provider run its own tools for the agent: web search and fetch, code execution. Sealed mode refuses them.",
+    ),
+    many(flag(
+        "allow-field",
+        "NAME",
+        BOTH,
+        "Let a request field, type, header value or query pass that sealed mode refuses, named as the refusal names it.",
+    )),
     flag("max-tokens-cap", "N", BOTH, "Upper bound for the output length any call may ask for."),
     flag("upstream", "URL", BOTH, "The provider's address as scheme://host[:port], without a path."),
     flag(
@@ -217,8 +229,6 @@ pub const FLAGS: &[Flag] = &[
     soon("retry-for", "TIME", "How long an overloaded provider is asked again."),
     soon("tls", "HOW", "TLS by stunnel instead of openssl."),
     soon("upstream-proxy", "URL", "Reach the provider through a proxy."),
-    soon("allow-server-tools", "", "Let the provider run tools of its own."),
-    soon("allow-field", "NAME", "Let a request field pass that sealed mode refuses."),
     soon("secret-env", "NAME", "A host secret no request may hold."),
     soon("profile", "NAME", "coding or general."),
     soon("channel", "KIND", "How box and relay are joined."),

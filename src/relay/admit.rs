@@ -1,9 +1,13 @@
 //! The checks of a request's head, in the order in which `conn` makes them. Pure but for the counters in `Serving`.
 
-use crate::catalog::providers::{Route, Scheme};
+use crate::catalog::providers::{Provider, Route, Scheme, Values};
+use crate::limits::SHOWN_CHARS;
+use crate::relay::policy_fields::remedy;
 use crate::relay::refuse::Refusal;
 use crate::relay::serving::Serving;
+use crate::relay::start::Grants;
 use crate::wire::http::{self, Field, Framing, Request};
+use crate::wire::text;
 
 /// `Host` is one of our names: a browser that was made to resolve a stranger's name to us sends the stranger's (DNS rebinding).
 pub fn host(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
@@ -44,7 +48,7 @@ pub fn route<'r>(relay: &'r Serving, head: &Request<'_>) -> Result<&'r Route, Re
     }
     relay.provider.route(head.method, head.path).ok_or_else(|| {
         let mut refusal = Refusal::new(403, "this path is not relayed for this provider");
-        refusal.remedy = "the path must be in the provider's route table";
+        refusal.remedy = "the path must be in the provider's route table".into();
         refusal
     })
 }
@@ -83,6 +87,86 @@ fn charset(parameter: &[u8]) -> Option<&[u8]> {
         return None;
     }
     Some(value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value))
+}
+
+/// Sealed mode: the query and the values of headers that switch something on are among those the provider's file lists.
+pub fn sealed(
+    provider: &Provider,
+    grants: &Grants,
+    route: &Route,
+    head: &Request<'_>,
+) -> Result<(), Refusal> {
+    if !grants.sealed {
+        return Ok(());
+    }
+    if let Some(query) = head.query {
+        listed_query(route, query, grants)?;
+    }
+    for (name, values) in &provider.header_values {
+        for field in head.fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name)) {
+            listed_value(name, values, field.value, grants)?;
+        }
+    }
+    Ok(())
+}
+
+/// Each parameter is listed and stands once; nothing is decoded, so an escape is no parameter of ours.
+fn listed_query(route: &Route, query: &str, grants: &Grants) -> Result<(), Refusal> {
+    let mut left: Vec<&str> = route.query.iter().map(String::as_str).collect();
+    for parameter in query.split('&') {
+        match left.iter().position(|listed| same_parameter(listed, parameter)) {
+            Some(at) => drop(left.swap_remove(at)),
+            None if grants.allow_fields.iter().any(|f| f.strip_prefix('?') == Some(parameter)) => {}
+            None => return Err(unlisted("the query", parameter, format!("?{parameter}"))),
+        }
+    }
+    Ok(())
+}
+
+/// `name=value` exactly, `name=#` with up to six digits, `name=*` with a word.
+fn same_parameter(listed: &str, given: &str) -> bool {
+    let value = |end: &str| {
+        let start = listed.strip_suffix(end).filter(|s| s.ends_with('='))?;
+        given.strip_prefix(start).filter(|v| !v.is_empty())
+    };
+    listed == given
+        || value("#").is_some_and(|v| v.len() <= 6 && v.bytes().all(|b| b.is_ascii_digit()))
+        || value("*").is_some_and(|v| {
+            v.len() <= 128 && v.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+        })
+}
+
+/// The value, or each element of a list, is one of those that pass. An empty element says nothing (RFC 9110 5.6.1).
+fn listed_value(name: &str, values: &Values, given: &[u8], grants: &Grants) -> Result<(), Refusal> {
+    let pieces = given.split(|b| values.list && *b == b',').map(<[u8]>::trim_ascii);
+    for piece in pieces.filter(|p| !(values.list && p.is_empty())) {
+        let is = |one: &String| one.as_bytes() == piece;
+        let named = |f: &String| {
+            let value = f.strip_prefix(name).and_then(|f| f.strip_prefix('='));
+            value.is_some_and(|v| v.as_bytes() == piece)
+        };
+        let server = values.server.iter().any(is);
+        if values.pass.iter().any(is)
+            || (server && grants.allow_server_tools)
+            || grants.allow_fields.iter().any(named)
+        {
+            continue;
+        }
+        let shown = String::from_utf8_lossy(piece);
+        let mut refusal = unlisted(name, &shown, format!("{name}={shown}"));
+        if server {
+            refusal.remedy = "--allow-server-tools".into();
+        }
+        return Err(refusal);
+    }
+    Ok(())
+}
+
+fn unlisted(what: &str, given: &str, place: String) -> Refusal {
+    let mut refusal =
+        Refusal::new(403, format!("{what} \"{}\" is not allowed here", text::short(given, SHOWN_CHARS)));
+    refusal.remedy = remedy(&place);
+    refusal
 }
 
 /// Fields a head may hold once, because two readers could each take another one (B44).

@@ -143,6 +143,7 @@ fn call(
     admit::token(relay, head)?;
     let route = admit::route(relay, head)?;
     admit::content(head)?;
+    admit::sealed(&relay.provider, &relay.grants, route, head)?;
     let held = Held::new(&relay.body_bytes, std::mem::take(room));
     let mut received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
     let body = received.body.bytes.as_slice();
@@ -150,7 +151,7 @@ fn call(
     relay.tripwire.request(&relay.key, body)?;
     let judged = match head.method {
         "GET" => policy::bodyless(),
-        _ => policy::body(route.protocol, body, &relay.grants, relay.provider.include_usage)?,
+        _ => policy::body(route.protocol, body, &relay.grants, &relay.rules)?,
     };
     let pieces = spliced(body, &judged);
     let length = pieces.iter().map(|p| p.len()).sum::<usize>();
@@ -333,7 +334,7 @@ fn refused(relay: &Serving, conn: &Conn, refusal: &Refusal, of: (&str, &str), sc
             path: text::short(of.1, limits::SHOWN_CHARS),
             status: refusal.status,
             why: text::short(&refusal.why, limits::SHOWN_CHARS),
-            remedy: refusal.remedy.into(),
+            remedy: refusal.remedy.to_string(),
         });
     }
     if let Some(why) = refusal.ends {

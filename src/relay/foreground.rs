@@ -69,6 +69,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         }
         None => Secret::new(Vec::new()),
     };
+    let rules = start::rules_of(&f.provider)?;
     upstream::prepare(&mut f.upstream)?;
     // From here on no descriptor but the standard three is open that we did not open ourselves.
     proc::harden(&[]).map_err(|e| Error::fault("harden", "the relay", e))?;
@@ -84,6 +85,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
     let serving = Arc::new(Serving::new(Parts {
         hosts: hosts(&f.hosts, address),
         provider: f.provider,
+        rules,
         peer_uid: None,
         grants: f.grants,
         token,
@@ -94,6 +96,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         ended: Box::new(move |stop| drop(at_end.send(Reason::Policy(stop.exit)))),
     }));
     start::started(&serving)?;
+    serving.grants.weaker().iter().for_each(|line| say(line));
     let record = f
         .log_dir
         .map_or_else(|| "no record is kept (--log-dir)".into(), |d| format!("record in {}", d.display()));

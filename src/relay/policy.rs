@@ -2,14 +2,17 @@
 //! upstream as they came. What is judged is the table of `policy_read.rs`;
 //! nothing is ever re-serialised.
 
-use crate::catalog::providers::Protocol;
+use crate::catalog::fields::{self, Fields};
+use crate::catalog::providers::{ChatCap, Protocol, Provider};
 use crate::limits::MODEL_CHARS;
+use crate::relay::policy_fields::Walk;
 use crate::relay::policy_read::{Found, Read, Rule, last_name, path_text, read};
 use crate::relay::start::Grants;
 use crate::wire::json::Kind;
 use crate::wire::json::Step::{Each, Member};
 use crate::wire::json_text;
 use crate::wire::text;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Why a request is refused: a status, the error kind in the protocol's own words, one clause for the agent.
@@ -22,7 +25,30 @@ pub struct Deny {
     /// Never names a flag: what lifts it is told to the operator only (`remedy`).
     pub why: String,
     /// The flag that lifts it, for the log and the operator.
-    pub remedy: &'static str,
+    pub remedy: Cow<'static, str>,
+}
+
+/// What a provider's file says about bodies.
+#[derive(Debug)]
+pub struct Rules {
+    /// Chat streams are made to end with their usage.
+    pub include_usage: bool,
+    /// The name under which a Chat call gets its cap.
+    pub chat_cap: ChatCap,
+    /// What sealed mode lets pass, for each protocol that has a body.
+    pub fields: Vec<(Protocol, Fields)>,
+}
+
+impl Rules {
+    /// Read from the provider's file and the protocols' files. An error is a fault of those who wrote them.
+    pub fn of(provider: &Provider) -> Result<Rules, String> {
+        let fields = fields::of(provider).map_err(|why| format!("{}: {why}", provider.name))?;
+        Ok(Rules { include_usage: provider.include_usage, chat_cap: provider.chat_cap, fields })
+    }
+
+    fn fields(&self, protocol: Protocol) -> Option<&Fields> {
+        self.fields.iter().find(|(p, _)| *p == protocol).map(|(_, fields)| fields)
+    }
 }
 
 /// A replacement: a span of the original body, and the bytes that go in its place.
@@ -52,23 +78,40 @@ const MODEL_FLAG: &str = "--allow-model";
 /// The flag that sets the cap.
 const CAP_FLAG: &str = "--max-tokens-cap";
 
-/// Judges a body for a route. `include_usage`: the provider wants `stream_options.include_usage` for Chat.
-pub fn body(protocol: Protocol, bytes: &[u8], grants: &Grants, include_usage: bool) -> Result<Judged, Deny> {
+/// Judges a body for a route. First whether it can be read one way only, then models and caps, then what sealed mode lists.
+pub fn body(protocol: Protocol, bytes: &[u8], grants: &Grants, rules: &Rules) -> Result<Judged, Deny> {
     if protocol == Protocol::Plain {
         return Err(malformed("this path takes no body".to_string(), ""));
     }
-    let read = read(bytes).map_err(|why| malformed(why, ""))?;
-    let mut judge = Judge { protocol, bytes, grants, read: &read, edits: Vec::new(), clamped: Vec::new() };
+    let mut walk = match (grants.sealed, rules.fields(protocol)) {
+        (false, _) => None,
+        (true, Some(fields)) => Some(Walk::new(fields, grants, bytes)),
+        (true, None) => return Err(forbidden("nothing is allowed on this path".to_string())),
+    };
+    let read = read(bytes, walk.as_mut()).map_err(|why| malformed(why, ""))?;
+    let mut judge =
+        Judge { protocol, rules, bytes, grants, read: &read, edits: Vec::new(), clamped: Vec::new() };
     let model = judge.models()?;
     let streamed = judge.stream()?;
     let mut inserted = Vec::new();
     if let (Some(cap), true) = (grants.max_tokens_cap, protocol != Protocol::CountTokens) {
         inserted.extend(judge.cap(cap.max(1))?);
     }
-    if streamed && include_usage && protocol == Protocol::Chat {
+    if streamed && rules.include_usage && protocol == Protocol::Chat {
         inserted.extend(judge.include_usage()?);
     }
     let Judge { mut edits, clamped, .. } = judge;
+    if let Some(walk) = walk {
+        if let Some(refused) = walk.refused {
+            return Err(Deny {
+                status: 403,
+                kind: "permission_error",
+                why: refused.why,
+                remedy: refused.remedy,
+            });
+        }
+        inserted.extend(walk.inserted.iter().map(ToString::to_string));
+    }
     if !inserted.is_empty() {
         let tail = if read.empty { "" } else { "," };
         edits.push((read.inside..read.inside, format!("{}{tail}", inserted.join(",")).into_bytes()));
@@ -98,6 +141,7 @@ pub fn parts<'a>(body: &'a [u8], edits: &'a [Edit]) -> Vec<&'a [u8]> {
 
 struct Judge<'a> {
     protocol: Protocol,
+    rules: &'a Rules,
     bytes: &'a [u8],
     grants: &'a Grants,
     read: &'a Read,
@@ -210,6 +254,9 @@ impl<'a> Judge<'a> {
     /// The top-level names of the protocol's bound; the first is the one that is inserted.
     fn own_names(&self) -> &'static [&'static [u8]] {
         match self.protocol {
+            Protocol::Chat if self.rules.chat_cap == ChatCap::MaxTokens => {
+                &[b"max_tokens", b"max_completion_tokens"]
+            }
             Protocol::Chat => &[b"max_completion_tokens", b"max_tokens"],
             Protocol::Responses => &[b"max_output_tokens"],
             Protocol::Messages | Protocol::CountTokens | Protocol::Plain => &[b"max_tokens"],
@@ -273,10 +320,10 @@ fn shown(inside: &[u8]) -> String {
 
 /// 403; the word that `refuse` has for it too.
 fn forbidden(why: String) -> Deny {
-    Deny { status: 403, kind: "permission_error", why, remedy: MODEL_FLAG }
+    Deny { status: 403, kind: "permission_error", why, remedy: Cow::Borrowed(MODEL_FLAG) }
 }
 
 /// 400; all three protocols have the same word for it.
 fn malformed(why: String, remedy: &'static str) -> Deny {
-    Deny { status: 400, kind: "invalid_request_error", why, remedy }
+    Deny { status: 400, kind: "invalid_request_error", why, remedy: Cow::Borrowed(remedy) }
 }

@@ -2,6 +2,7 @@
 //! JSON object and names that a careless reader would take for a judged one. Called by `relay/policy.rs`.
 
 use crate::limits::JUDGED_PLACES;
+use crate::relay::policy_fields::Walk;
 use crate::wire::json::Step::{Each, Member};
 use crate::wire::json::{Bad, Kind, Scanner, Step, Token};
 use std::ops::Range;
@@ -95,8 +96,9 @@ pub struct Read {
     pub empty: bool,
 }
 
-/// One pass: is it JSON, is it an object, and what judged places does it have. The error is one clause.
-pub fn read(bytes: &[u8]) -> Result<Read, String> {
+/// One pass: is it JSON, is it an object, and what judged places does it have; the walk of sealed mode goes along. The error is
+/// one clause.
+pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, String> {
     let bad = |e: Bad| format!("the body is not acceptable JSON: {} at byte {}", e.why, e.at);
     let mut scanner = Scanner::new(bytes).map_err(bad)?;
     let inside = match scanner.advance().map_err(bad)? {
@@ -107,6 +109,9 @@ pub fn read(bytes: &[u8]) -> Result<Read, String> {
     // Only below these top-level members is there anything to judge.
     let mut watched = false;
     while let Some(token) = scanner.advance().map_err(bad)? {
+        if let Some(walk) = &mut walk {
+            walk.step(&scanner, &token);
+        }
         if token.kind == Kind::Name {
             read.empty = false;
             if token.depth == 1 {

@@ -7,6 +7,7 @@ use crate::relay::policy::Deny;
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::http::{Bad, Writer};
+use std::borrow::Cow;
 
 /// Why a request is not served, or not served whole.
 pub struct Refusal {
@@ -17,7 +18,7 @@ pub struct Refusal {
     /// One clause, shown to the agent.
     pub why: String,
     /// The flag that lifts it, or empty; never sent to the agent.
-    pub remedy: &'static str,
+    pub remedy: Cow<'static, str>,
     /// Asking again is pointless.
     pub last: bool,
     /// The call has an outcome in the log, so it is no refusal of ours.
@@ -33,7 +34,7 @@ impl Refusal {
             status,
             kind: kind(status),
             why: why.into(),
-            remedy: "",
+            remedy: Cow::Borrowed(""),
             last: true,
             recorded: false,
             ends: None,
@@ -46,7 +47,7 @@ impl Refusal {
             status,
             kind: "api_error",
             why: why.into(),
-            remedy: "",
+            remedy: Cow::Borrowed(""),
             last: false,
             recorded: true,
             ends: None,

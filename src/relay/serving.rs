@@ -6,6 +6,7 @@ use crate::error::Exit;
 use crate::limits;
 use crate::relay::leak::Tripwire;
 use crate::relay::log::Log;
+use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::start::{Denied, Grants, Note, Stop};
 use crate::secret::Secret;
@@ -22,6 +23,8 @@ pub type AtEnd = Box<dyn FnMut(&Stop) + Send>;
 pub struct Serving {
     /// Routes, headers, credential.
     pub provider: Provider,
+    /// What its file says about bodies.
+    pub rules: Rules,
     /// `Host` values that are ours, lower case.
     pub hosts: Vec<String>,
     /// Only this uid may connect over a Unix socket.
@@ -53,6 +56,8 @@ pub struct Parts {
     /// See `Serving`; so for all.
     pub provider: Provider,
     /// See `Serving`.
+    pub rules: Rules,
+    /// See `Serving`.
     pub hosts: Vec<String>,
     /// See `Serving`.
     pub peer_uid: Option<u32>,
@@ -79,6 +84,7 @@ impl Serving {
             tripwire: Tripwire::new(&p.key),
             upstream_host: crate::relay::upstream::host_value(p.pool.upstream()),
             provider: p.provider,
+            rules: p.rules,
             hosts: p.hosts,
             peer_uid: p.peer_uid,
             grants: p.grants,

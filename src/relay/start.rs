@@ -1,16 +1,18 @@
 //! The relay role: takes its order, gives up what it does not need, serves. Started by the keeper for a run
 //! (`sanduk relay-role`, order on standard input) or by a person (`sanduk relay --listen …`).
 
-use crate::catalog::providers;
+use crate::catalog::providers::{self, Provider};
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::log::{self, Log, NO_PREV, Record};
+use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::{conn, preflight, upstream};
 use crate::secret::Secret;
 use crate::sys::net::{self, Conn, Listener};
 use crate::sys::{confine, file, proc, serve};
+use crate::wire::text;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, Read};
@@ -82,6 +84,27 @@ pub struct Grants {
     pub allow_models: Vec<String>,
     /// Upper bound for every field of a protocol that sets output length.
     pub max_tokens_cap: Option<u64>,
+    /// `--allow-server-tools`: sealed mode lets the provider's own tools pass, those that the tables name.
+    pub allow_server_tools: bool,
+    /// `--allow-field`: places that sealed mode would refuse, as a refusal names them.
+    pub allow_fields: Vec<String>,
+}
+
+impl Grants {
+    /// What is weaker than sealed mode by itself, a line each for the operator.
+    pub fn weaker(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.allow_server_tools {
+            lines.push(
+                "--allow-server-tools: the provider may search, fetch and run things for the agent".into(),
+            );
+        }
+        for field in &self.allow_fields {
+            let field = text::short(field, limits::SHOWN_CHARS);
+            lines.push(format!("--allow-field {field}: what stands there is not judged"));
+        }
+        lines
+    }
 }
 
 /// What the relay tells its asker, one JSON line each.
@@ -209,6 +232,7 @@ fn begin(
 ) -> Result<Arc<Serving>, Error> {
     let provider = providers::shipped(&order.provider)
         .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
+    let rules = rules_of(&provider)?;
     let features = confined(&order.upstream)?;
     let pool = Pool::new(order.upstream);
     if order.preflight {
@@ -217,6 +241,7 @@ fn begin(
     let of = Arc::clone(notes);
     let serving = Arc::new(Serving::new(Parts {
         provider,
+        rules,
         hosts: order.hosts,
         peer_uid: order.peer_uid,
         grants: order.grants,
@@ -232,6 +257,11 @@ fn begin(
     serving.tell(Note::Ready(Ready { features }));
     in_background(listener, &serving)?;
     Ok(serving)
+}
+
+/// The body rules of a provider; that they do not hold together is our own fault.
+pub fn rules_of(provider: &Provider) -> Result<Rules, Error> {
+    Rules::of(provider).map_err(|why| Error::fault("read", "the shipped field tables", why))
 }
 
 /// One line of JSON; the rest of standard input is the keeper's life.

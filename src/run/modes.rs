@@ -52,6 +52,14 @@ pub fn mode(asked: &Asked) -> Result<Mode, Error> {
         }
         _ => return Err(refused(format!("--mode {text}"), "the modes are sealed, key-safe and open")),
     };
+    let lifts =
+        [("allow-server-tools", asked.allow_server_tools), ("allow-field", !asked.allow_fields.is_empty())];
+    if let Some((flag, _)) = lifts.into_iter().find(|(_, given)| *given && mode != Mode::Sealed) {
+        return Err(refused(
+            format!("--{flag} with --mode {text}"),
+            "it lifts what only sealed mode refuses",
+        ));
+    }
     if asked.proxy && mode != Mode::Sealed {
         return Err(refused(
             format!("--proxy with --mode {text}"),

@@ -62,6 +62,10 @@ pub struct Asked {
     pub allow_models: Vec<String>,
     /// `--max-tokens-cap`.
     pub max_tokens_cap: Option<u64>,
+    /// `--allow-server-tools`.
+    pub allow_server_tools: bool,
+    /// `--allow-field`, repeated.
+    pub allow_fields: Vec<String>,
     /// `--upstream`.
     pub upstream: Option<String>,
     /// `--insecure-upstream`.
@@ -195,6 +199,14 @@ impl Spec {
         place::apart(&work.path, &mounts, env.state_home.as_deref())?;
         let outside =
             |path: &Option<String>, what| place::outside(path.as_deref(), what, &work.path, &mounts);
+        let grants = Grants {
+            sealed: mode == Mode::Sealed,
+            allow_models: asked.allow_models,
+            max_tokens_cap: asked.max_tokens_cap,
+            allow_server_tools: asked.allow_server_tools,
+            allow_fields: asked.allow_fields,
+        };
+        notes.extend(grants.weaker());
         let spec = Spec {
             report_to: outside(&asked.report, "--report")?,
             stats_file: outside(&asked.stats_file, "--stats-file")?,
@@ -206,11 +218,7 @@ impl Spec {
             allowed_tools: asked.allowed_tools,
             bare: asked.bare,
             preflight: !asked.skip_key_check && !provider.preflight.is_empty(),
-            grants: Grants {
-                sealed: mode == Mode::Sealed,
-                allow_models: asked.allow_models,
-                max_tokens_cap: asked.max_tokens_cap,
-            },
+            grants,
             env: variables(&asked.env)?,
             mode,
             engine: chosen.engine,

@@ -186,11 +186,11 @@ fn full_device_forwards_nothing() {
 /// whose outcome cannot be recorded is not completed. Both end the run.
 #[test]
 fn a_record_that_fails_later_ends_the_run() {
-    for (model, at_verdict) in [("m".repeat(200), true), ("m".into(), false)] {
+    for (model, at_verdict) in [("\\u0001".repeat(200), true), ("\\u0001".repeat(60), false)] {
         let provider = Provider::plain();
-        // Room for the first record and the second, or only for the first; the signal that goes with the limit is ignored, as
+        // 1024 bytes: room for the first record and the second, or only for the first; the signal that goes with the limit is ignored, as
         // there is none on a full disk.
-        let limited = r#"trap "" XFSZ; ulimit -f 1; exec "$0" relay-role"#;
+        let limited = r#"trap "" XFSZ; ulimit -f 2; exec "$0" relay-role"#;
         let args = ["-c", limited, env!("CARGO_BIN_EXE_sanduk")];
         let mut role = role_by(&provider, &log_path(), false, "/bin/sh", &args);
         role.ready();
