@@ -37,7 +37,9 @@ struct Theirs(&'static str, String);
 
 impl Drop for Theirs {
     fn drop(&mut self) {
-        let _ = Command::new("docker").args([self.0, "rm", "-f", &self.1]).output();
+        // A container's anonymous volumes with it.
+        let flags: &[&str] = if self.0 == "container" { &["rm", "-f", "-v"] } else { &["rm", "-f"] };
+        let _ = Command::new("docker").arg(self.0).args(flags).arg(&self.1).output();
     }
 }
 

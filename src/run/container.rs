@@ -5,8 +5,9 @@ use crate::engine::docker;
 use crate::limits;
 use crate::run::order::{self, Contained, Exited, Failed, Said};
 use crate::run::watched::Watched;
+use crate::sys::proc;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// See the file's head.
 pub struct Container {
@@ -17,6 +18,18 @@ pub struct Container {
     id: Option<String>,
     /// The daemon may have been told to make it by a process that could not tell its id.
     unsure: bool,
+}
+
+/// What the daemon says of it.
+enum State {
+    /// Its first process, as the host sees it.
+    Runs(u32),
+    /// How, and the code where there is one.
+    Ended(String, Option<i32>),
+}
+
+fn exited(how: String, code: Option<i32>) -> Said {
+    Said::BoxExited(Exited { how: how.clone(), code, words: how })
 }
 
 impl Container {
@@ -49,27 +62,42 @@ impl Container {
         }
     }
 
-    /// How it is, for an asker that gets no answer from the box.
+    /// How it is, for an asker that gets no answer from the box. Of one whose first process has just died the daemon says for a
+    /// moment that it runs.
     pub fn ask(&self) -> Said {
-        let Some(id) = &self.id else { return Said::BoxRuns };
-        let format = "{{.State.Running}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.State.Error}}";
-        let exited = |how: String, code| Said::BoxExited(Exited { how: how.clone(), code, words: how });
-        match self.order.daemon.call(&["inspect", "--type", "container", "--format", format, id]) {
-            Ok(answer) if answer.ok => {
-                let mut parts = answer.out.trim().splitn(4, ' ');
-                let (running, code) = (parts.next() == Some("true"), parts.next().unwrap_or_default());
-                let memory = if parts.next() == Some("true") { ", out of memory" } else { "" };
-                let error = parts.next().unwrap_or_default().trim();
-                let more = if error.is_empty() { String::new() } else { format!(", {error}") };
-                match running {
-                    true => Said::BoxRuns,
-                    false => exited(format!("code {code}{memory}{more}"), code.parse().ok()),
-                }
+        let until = Instant::now() + limits::ENGINE_SETTLES;
+        loop {
+            match self.state() {
+                State::Runs(pid) if proc::start_time(pid).is_ok_and(|t| t.is_some()) => return Said::BoxRuns,
+                State::Runs(_) if Instant::now() < until => std::thread::sleep(limits::KEEPER_LOOK),
+                State::Runs(_) => return exited("its first process is gone".into(), None),
+                State::Ended(how, code) => return exited(how, code),
             }
-            Ok(answer) if docker::no_such(&answer.err) => exited("the container was removed".into(), None),
-            Ok(answer) => exited(docker::words(&answer.err), None),
-            Err(e) => exited(format!("docker: {e}"), None),
         }
+    }
+
+    /// One look.
+    fn state(&self) -> State {
+        let Some(id) = &self.id else { return State::Ended("docker has not started it yet".into(), None) };
+        let format =
+            "{{.State.Running}} {{.State.Pid}} {{.State.ExitCode}} {{.State.OOMKilled}} {{.State.Error}}";
+        let out = match self.order.daemon.call(&["inspect", "--type", "container", "--format", format, id]) {
+            Ok(answer) if answer.ok => answer.out,
+            Ok(answer) if docker::no_such(&answer.err) => {
+                return State::Ended("the container was removed".into(), None);
+            }
+            Ok(answer) => return State::Ended(docker::words(&answer.err), None),
+            Err(e) => return State::Ended(format!("docker: {e}"), None),
+        };
+        let mut parts = out.trim().splitn(5, ' ');
+        let mut next = || parts.next().unwrap_or_default().trim();
+        let (running, pid, code, memory, error) = (next(), next(), next(), next(), next());
+        if running == "true" {
+            return State::Runs(pid.parse().unwrap_or(0));
+        }
+        let memory = if memory == "true" { ", out of memory" } else { "" };
+        let more = if error.is_empty() { String::new() } else { format!(", {error}") };
+        State::Ended(format!("code {code}{memory}{more}"), code.parse().ok())
     }
 
     /// Removes it, or stops it where it shall be kept. An error: it may still be there.
