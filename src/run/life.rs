@@ -137,6 +137,9 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
     notes.extend(unseen.iter().map(|why| format!("cannot look for set-id bits in {why}")));
     let (mut exit, word, mut error) =
         verdict(spec.engine, ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
+    if let (true, Some(docker)) = (outcome.unstarted, &spec.docker) {
+        error.push_str(&format!("; the image is {}: does it have agent {}?", docker.image, spec.agent.name));
+    }
     let report = match report::collect(spec) {
         Ok(Report::At(path)) => Some(path.display().to_string()),
         Ok(Report::No(why)) => {
@@ -226,6 +229,9 @@ fn verdict(
         Ending::Turn if outcome.finished && outcome.ok => (Exit::Ok, "finished", String::new()),
         Ending::Turn if outcome.finished && outcome.max_turns => {
             (Exit::Cap, "cap", format!("the agent stopped at its turn limit: {}", shown(&outcome.error)))
+        }
+        Ending::Turn if outcome.unstarted => {
+            (Exit::Engine, "engine", format!("the agent could not start: {}", shown(&outcome.error)))
         }
         Ending::Turn if outcome.finished => {
             let words = if outcome.error.trim().is_empty() { &outcome.text } else { &outcome.error };

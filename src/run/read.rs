@@ -25,6 +25,8 @@ pub struct Outcome {
     pub finished: bool,
     /// The final record said it went well.
     pub ok: bool,
+    /// The turn could not be started; `error` says why.
+    pub unstarted: bool,
     /// It stopped at its own turn limit.
     pub max_turns: bool,
     /// The answer.
@@ -92,7 +94,12 @@ impl<'a> Reader<'a> {
                 shown
             }
             What::TurnFailed(failed) => {
-                self.outcome = Outcome { finished: true, error: failed.why.clone(), ..Outcome::default() };
+                self.outcome = Outcome {
+                    finished: true,
+                    unstarted: true,
+                    error: failed.why.clone(),
+                    ..Outcome::default()
+                };
                 Vec::new()
             }
         }
