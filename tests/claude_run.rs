@@ -138,3 +138,17 @@ fn whole_runs_that_end_badly() {
 fn claude_script(commands: &[&str], last: &str) -> String {
     script(commands, last).replace("\"name\":\"bash\"", "\"name\":\"Bash\"")
 }
+
+/// A work directory of root's, with the flag that says so: the program refuses its permission mode to uid 0 unless it is told that it
+/// is in a box.
+#[test]
+fn as_root() {
+    if !ready() || !rig::root() {
+        return;
+    }
+    let rig = rig(&claude_script(&["id -u > who.txt"], "it is done"));
+    std::os::unix::fs::chown(&rig.work, Some(0), Some(0)).unwrap();
+    run(&rig, &["--as-root"]).code(0).says("root");
+    assert_eq!(std::fs::read_to_string(rig.work.join("who.txt")).unwrap(), "0\n");
+    rig.assert_clean();
+}

@@ -8,3 +8,7 @@ say rust "$(rustc --version)"
 say openssl "$(openssl version 2>/dev/null || echo none)"
 say bwrap "$(bwrap --version 2>/dev/null || echo none)"
 say python "$(python3 --version 2>&1)"
+image=sanduk-claude:$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+say docker "$(docker version --format '{{.Server.Version}}' 2>/dev/null || echo 'none: its tests were left out')"
+say base "$(docker image inspect --format '{{.Id}}' sanduk-base:bookworm 2>/dev/null || echo 'no sanduk-base:bookworm (make image-base): tests of docker were left out')"
+say claude "$(docker image inspect --format '{{.Id}}' "$image" 2>/dev/null || echo "no $image (sanduk build): tests of the real agent were left out")"
