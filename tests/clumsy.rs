@@ -189,9 +189,9 @@ fn the_agent_inherits_no_ignored_signal() {
     }
 }
 
-/// A signal at any early moment: 128+N, nothing left.
+/// TRAPS 7: a signal at any early moment: 128+N, nothing left.
 #[test]
-fn a_signal_while_it_starts() {
+fn trap_07_a_signal_while_it_starts() {
     for millis in [1, 4, 9, 15, 22, 30, 45, 70] {
         let rig = Rig::new(&script(&["sleep 600"], "done"));
         let child = rig.start(&["x"]);
@@ -280,4 +280,33 @@ fn a_ca_file_that_the_relay_could_not_read() {
     }
     std::fs::set_permissions(&at, PermissionsExt::from_mode(0o600)).unwrap();
     run("ca.pem").code(2).says("may not read it");
+}
+
+/// TRAPS 9, 12: what fails late, when records and pipes would be next, leaves neither.
+#[test]
+fn trap_12_what_fails_late_leaves_nothing() {
+    let rig = Rig::new(&script(&[], "done"));
+    std::fs::write(rig.place.join("file"), "").unwrap();
+    refused(&rig, &["x", "--log-dir", "file/logs"], "Not a directory");
+    std::fs::create_dir(rig.place.join("shut")).unwrap();
+    std::fs::set_permissions(rig.place.join("shut"), PermissionsExt::from_mode(0o500)).unwrap();
+    if !root() {
+        refused(&rig, &["x", "--log-dir", "shut"], "Permission denied");
+    }
+    let mut other = Rig::new(&script(&[], "done"));
+    other.address = "127.0.0.1:1".into();
+    other.run(&["x"]).code(2).says("Connection refused");
+    other.assert_clean();
+    assert!(rig::list(&other.state.join("sanduk/receipts")).is_empty(), "no call was made");
+}
+
+/// TRAPS 79: the call that `--timeout` cut off is in the sum: it may be billed.
+#[test]
+fn trap_79_a_call_in_flight_at_the_timeout() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut rig = Rig::new(&script(&[], "done"));
+    rig.address = silent.local_addr().unwrap().to_string();
+    rig.run(&["x", "--skip-key-check", "--timeout", "2"]).code(124).says("1 call, 0 in / 0 out, 1 usage=?");
+    assert_eq!(rig.receipt()["usage"]["uncounted"], 1);
+    rig.assert_clean();
 }

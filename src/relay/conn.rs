@@ -10,7 +10,7 @@ use crate::relay::log::{Counts, Outcome, Record, Verdict};
 use crate::relay::policy::{self, Judged};
 use crate::relay::receive::Held;
 use crate::relay::refuse::{self, Refusal};
-use crate::relay::serving::Serving;
+use crate::relay::serving::{Opened, Serving};
 use crate::relay::start::{Call, Denied, Note};
 use crate::relay::usage::Usage;
 use crate::relay::{admit, receive};
@@ -164,7 +164,8 @@ fn call(
         fields: &head.fields,
         length: (head.method == "POST").then_some(length),
     };
-    let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, &relay.key, &out)?;
+    let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, &relay.key, &out)
+        .inspect_err(|_| drop(relay.take(open.number)))?;
     let mut parts = Vec::with_capacity(pieces.len().saturating_add(1));
     #[expect(clippy::disallowed_methods, reason = "KEY-25 the head with the key, to the provider")]
     parts.push(sent.expose());
@@ -242,7 +243,27 @@ impl Open<'_> {
             streamed: self.judged.streamed,
             clamped: &self.judged.clamped,
         });
-        self.relay.log.write_synced(&record).map_err(|e| self.unrecorded(&e))
+        self.relay.log.write_synced(&record).map_err(|e| self.unrecorded(&e))?;
+        self.relay.opened(self.number, Opened { call: self.owed(), begun: self.begun });
+        Ok(())
+    }
+
+    /// The call as it stands while nothing has come back.
+    fn owed(&self) -> Call {
+        Call {
+            method: self.head.method.into(),
+            path: self.head.path.into(),
+            status: 0,
+            millis: 0,
+            model: self.judged.model.clone(),
+            input: None,
+            cache_read: None,
+            cache_write: None,
+            output: None,
+            cost: None,
+            owed: self.head.method == "POST",
+            clamped: self.judged.clamped.clone(),
+        }
     }
 
     fn unrecorded(&self, e: &std::io::Error) -> Refusal {
@@ -278,6 +299,8 @@ impl Open<'_> {
 
     /// The outcome: recorded, then told. False: it could not be recorded.
     fn settle(&mut self, status: u16, bytes: u64, ended: &str, usage: Usage) -> bool {
+        // The relay's end came first and has recorded it.
+        let Some(Opened { call, .. }) = self.relay.take(self.number) else { return false };
         let millis =
             u64::try_from(proc::monotonic().saturating_sub(self.begun).as_millis()).unwrap_or(u64::MAX);
         let record = Record::Outcome(Outcome {
@@ -293,18 +316,15 @@ impl Open<'_> {
             return false;
         }
         self.relay.tell(Note::Call(Call {
-            method: self.head.method.into(),
-            path: self.head.path.into(),
             status,
             millis,
-            model: self.judged.model.clone(),
             input: usage.input,
             cache_read: usage.cache_read,
             cache_write: usage.cache_write,
             output: usage.output,
             cost: usage.cost,
             owed: usage.owed,
-            clamped: self.judged.clamped.clone(),
+            ..call
         }));
         true
     }

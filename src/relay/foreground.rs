@@ -110,7 +110,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
     let reason = reasons.recv().unwrap_or(Reason::Policy(Exit::Fault.code()));
     match reason {
         Reason::Signal(n) => {
-            let closed = serving.log.close("a signal");
+            let closed = serving.close("a signal");
             closed.map_err(|e| Error::fault("write", "the record of calls", e))?;
             Ok(Exit::Signal(n))
         }

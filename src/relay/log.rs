@@ -96,9 +96,9 @@ pub struct Verdict<'a> {
 pub struct Outcome<'a> {
     /// As in its verdict.
     pub call: u64,
-    /// What the client got; for an answer that was replaced, what the provider said.
+    /// What the client got; for an answer that was replaced, what the provider said; 0: nothing came before the relay's end.
     pub status: u16,
-    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreachable`, `silent`, `broken`.
+    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreachable`, `silent`, `broken`, `stopped` (by the relay's end).
     pub ended: &'a str,
     /// Body bytes that came, as sent.
     pub bytes: u64,

@@ -5,19 +5,30 @@ use crate::catalog::providers::Provider;
 use crate::error::Exit;
 use crate::limits;
 use crate::relay::leak::Tripwire;
-use crate::relay::log::Log;
+use crate::relay::log::{Counts, Log, Outcome, Record};
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
-use crate::relay::start::{Denied, Grants, Note, Stop};
+use crate::relay::start::{Call, Denied, Grants, Note, Stop};
 use crate::secret::Secret;
+use crate::sys::proc;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Takes notes for the asker or the person. Must not block for long: it is called by connections.
 pub type Tell = Box<dyn Fn(Note) + Send + Sync>;
 
 /// Called once, with the reason, when policy ends the run.
 pub type AtEnd = Box<dyn FnMut(&Stop) + Send>;
+
+/// A call between its verdict and its outcome.
+pub struct Opened {
+    /// What is told and recorded of it where the relay ends first.
+    pub call: Call,
+    /// When it began, by `proc::monotonic`.
+    pub begun: Duration,
+}
 
 /// One relay.
 pub struct Serving {
@@ -45,6 +56,8 @@ pub struct Serving {
     pub log: Log,
     /// Body bytes held by all connections.
     pub body_bytes: AtomicUsize,
+    /// By number. Who takes a call out settles it: its own connection, or the end of the relay.
+    open: Mutex<BTreeMap<u64, Opened>>,
     over: AtomicBool,
     refusals: AtomicU64,
     tell: Tell,
@@ -93,6 +106,7 @@ impl Serving {
             pool: p.pool,
             log: p.log,
             body_bytes: AtomicUsize::new(0),
+            open: Mutex::new(BTreeMap::new()),
             over: AtomicBool::new(false),
             refusals: AtomicU64::new(0),
             tell: p.tell,
@@ -110,6 +124,35 @@ impl Serving {
         self.over.load(Ordering::Acquire)
     }
 
+    /// A verdict is recorded; until it is taken the call is in flight.
+    pub fn opened(&self, number: u64, opened: Opened) {
+        self.open.lock().unwrap_or_else(|e| e.into_inner()).insert(number, opened);
+    }
+
+    /// The call is settled by whoever gets it here; `None`: it was, at the relay's end.
+    pub fn take(&self, number: u64) -> Option<Opened> {
+        self.open.lock().unwrap_or_else(|e| e.into_inner()).remove(&number)
+    }
+
+    /// The last records: calls in flight may be billed, so they are owed, and then the end.
+    pub fn close(&self, why: &str) -> std::io::Result<()> {
+        let left = std::mem::take(&mut *self.open.lock().unwrap_or_else(|e| e.into_inner()));
+        for (number, Opened { mut call, begun }) in left {
+            call.millis =
+                u64::try_from(proc::monotonic().saturating_sub(begun).as_millis()).unwrap_or(u64::MAX);
+            self.log.write(&Record::Outcome(Outcome {
+                call: number,
+                status: call.status,
+                ended: "stopped",
+                bytes: 0,
+                millis: call.millis,
+                counts: Counts { owed: call.owed, ..Counts::default() },
+            }))?;
+            self.tell(Note::Call(call));
+        }
+        self.log.close(why)
+    }
+
     /// Ends the run. Only the first reason counts.
     pub fn end(&self, why: &str, exit: Exit) {
         if self.over.swap(true, Ordering::AcqRel) {
@@ -117,7 +160,7 @@ impl Serving {
         }
         let stop = Stop { why: why.into(), exit: exit.code() };
         // The record of the end is a courtesy where the log itself is what failed.
-        let _ = self.log.close(why);
+        let _ = self.close(why);
         // Told first: the process may end with the next statement.
         self.tell(Note::End(Stop { why: stop.why.clone(), exit: stop.exit }));
         if let Ok(mut ended) = self.ended.lock() {

@@ -146,7 +146,7 @@ pub struct Call {
     pub method: String,
     /// Without the query.
     pub path: String,
-    /// What the client got.
+    /// What the client got; 0: nothing before the relay's end.
     pub status: u16,
     /// From the request's last byte to the answer's last.
     pub millis: u64,
@@ -207,7 +207,7 @@ pub fn role() -> Result<Exit, Error> {
     match begin(order, token, key, listener, log, &notes) {
         Ok(serving) => {
             wait_for_end_of_life();
-            let closed = serving.log.close("the keeper let go");
+            let closed = serving.close("the keeper let go");
             closed.map_err(|e| Error::fault("write", "the record of calls", e))?;
             Ok(Exit::Ok)
         }

@@ -191,6 +191,14 @@ fn a_daemon_that_holds_the_output_does_not_hold_the_turn() {
     assert!(small.below().is_empty(), "what the agent left is dead once its turn ended");
 }
 
+/// TRAPS 3: the end of the output is not the end of the agent: it is waited for, by nobody's clock but the host's, and its code told.
+#[test]
+fn trap_03_an_agent_that_closes_its_output_and_goes_on() {
+    let events = SmallBox::events_of(shell("echo first; exec >&- 2>&-; sleep 1; exit 7"));
+    assert_eq!(text(&events, false), ["first"]);
+    assert_eq!(ending(&events), (Some(7), None));
+}
+
 #[test]
 fn trap_14_nothing_of_the_agent_outlives_its_turn() {
     let small = SmallBox::run(shell(

@@ -258,3 +258,22 @@ fn box_b8_a_flood_of_refusals_ends_the_run() {
     let size = std::fs::metadata(relay.dir.join("log/calls.jsonl")).unwrap().len();
     assert!(size < 1_000_000, "{size}");
 }
+
+/// TRAPS 79: a call in flight when the relay ends is not forgotten: it may be billed, so it is owed, and the record says so.
+#[test]
+fn trap_79_in_flight_at_the_end() {
+    let provider = Provider::start(|_, _| vec![Act::Wait]);
+    let mut relay = Relay::start(&provider, &LOGGED);
+    let mut stream = relay.connect();
+    stream.write_all(post("/v1/messages", "", BODY).as_bytes()).unwrap();
+    while provider.seen().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    relay.signal(15);
+    relay.line("POST /v1/messages -> 0 usage=?");
+    relay.ended();
+    let records = relay.records();
+    let outcome = of_kind(&records, "outcome")[0];
+    assert_eq!((&outcome["ended"], &outcome["owed"]), (&"stopped".into(), &true.into()));
+    assert_eq!(records.last().unwrap()["kind"], "end");
+}

@@ -357,3 +357,18 @@ fn t01_t03_silent_and_slow_clients() {
     read_until(&mut slow, &mut got, "\r\n\r\n");
     assert_eq!(status(&String::from_utf8_lossy(&got)), "408");
 }
+
+/// T02: a body that stops in its middle is not waited for without end. Half a minute, as long as the limit.
+#[test]
+fn t02_a_slow_body() {
+    let provider = Provider::plain();
+    let relay = Relay::start(&provider, &[]);
+    let mut slow = relay.connect();
+    let whole = post(MESSAGES, "", BODY);
+    slow.write_all(&whole.as_bytes()[..whole.len() - 5]).unwrap();
+    let mut got = Vec::new();
+    // The rig's own patience is shorter.
+    while slow.read_to_end(&mut got).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock) {}
+    assert_eq!(status(&String::from_utf8_lossy(&got)), "408");
+    assert!(provider.seen().is_empty());
+}

@@ -108,6 +108,48 @@ fn trap_48_absolute_form_and_fragments() {
     assert!(provider.seen()[0].head.starts_with("GET /v1/models?limit=1&x=%2e%2e HTTP/1.1\r\n"));
 }
 
+/// TRAPS 49: the whole path is matched, without its query: no prefix of a route passes, and no route in a query does.
+#[test]
+fn trap_49_paths_and_queries() {
+    let provider = Provider::plain();
+    let relay = Relay::start(&provider, &[]);
+    for path in [
+        "/v1/modelsx",
+        "/v1/models/../files",
+        "/v1/files?/v1/models",
+        "/v1/files?x=/v1/messages",
+        "/v1",
+        "/",
+        "/v1/messages/batches",
+    ] {
+        assert_eq!(status(&relay.ask(&get(path, ""))), "403", "{path}");
+    }
+    assert!(provider.seen().is_empty());
+    assert_eq!(status(&relay.ask(&get("/v1/models?limit=3&x=/v1/files", ""))), "200");
+    assert!(provider.seen()[0].head.starts_with("GET /v1/models?limit=3&x=/v1/files HTTP/1.1\r\n"));
+}
+
+/// TRAPS 70: HTTP/1.0 is not spoken, so no answer in chunks can reach a client that does not know them.
+#[test]
+fn trap_70_no_http_1_0() {
+    let provider = Provider::plain();
+    let relay = Relay::start(&provider, &[]);
+    let got = relay.ask(&get("/v1/models", "").replace("HTTP/1.1", "HTTP/1.0"));
+    assert_eq!(status(&got), "505");
+    assert!(!got.to_ascii_lowercase().contains("transfer-encoding") && provider.seen().is_empty(), "{got}");
+}
+
+/// TRAPS 91: which flag lifts a refusal is told to the operator, never to the agent.
+#[test]
+fn trap_91_the_remedy_is_the_operators() {
+    let provider = Provider::plain();
+    let relay = Relay::start(&provider, &["--allow-model", "other"]);
+    let got = relay.ask(&post("/v1/messages", "", &body("x")));
+    assert_eq!(status(&got), "403");
+    assert!(!got.contains("--"), "{got}");
+    assert!(relay.line("REFUSED POST /v1/messages").contains("(--allow-model)"));
+}
+
 /// TRAPS 50: what follows a refused request is not served.
 #[test]
 fn trap_50_refused_body_is_no_next_request() {
