@@ -44,7 +44,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// Key-safe: the table asks for unknown fields and queries to pass.
-const ARGS: [&str; 6] = ["--mode", "key-safe", "--allow-model", "allowed-model", "--max-tokens-cap", "1000"];
+const ARGS: [&str; 4] = ["--allow-model", "allowed-model", "--max-tokens-cap", "1000"];
 /// Sent behind each case: answered with 200 only on a connection that goes on.
 const PROBE: &str = "probe-of-the-test";
 
