@@ -256,19 +256,20 @@ fn provider(name: Option<&str>) -> Result<Provider, Error> {
 }
 
 /// The agent of a run that names none, where the provider speaks what it speaks; else the built-in one.
-const AGENT: &str = "mini";
+const AGENT: &str = "claude";
 
 /// Agents of the first design that are not built yet are refused by name, not taken for unknown.
 const LATER: [&str; 6] = ["codex", "hax", "hermes", "opencode", "pi", "prime"];
 
 fn agent(name: Option<&str>, provider: &Provider, notes: &mut Vec<String>) -> Result<Agent, Error> {
     let name = name.unwrap_or_else(|| {
-        let fits = agents::shipped(AGENT).is_some_and(|a| common(&a, provider).is_ok());
-        if fits && AGENT != "mini" {
+        if agents::shipped(AGENT).is_some_and(|a| common(&a, provider).is_ok()) {
             return AGENT;
         }
-        let why = if fits { "" } else { ", and the provider speaks nothing that the default one speaks" };
-        notes.push(format!("agent mini, the built-in one: no --agent was given{why}"));
+        notes.push(format!(
+            "agent mini, the built-in one: {} speaks nothing that {AGENT} speaks",
+            provider.name
+        ));
         "mini"
     });
     if let Some(agent) = agents::shipped(name) {
