@@ -127,7 +127,7 @@ pub const FLAGS: &[Flag] = &[
         "agent",
         "NAME",
         RUN_BUILD,
-        "The agent: see `sanduk list agents`. Default of run: mini; of build: claude.",
+        "The agent: see `sanduk list agents`. Default claude; for a run mini where the provider speaks nothing that claude speaks.",
     ),
     flag("provider", "NAME", BOTH, "The model provider: see `sanduk list providers`. Default anthropic."),
     flag("model", "ID", RUN, "The model the agent asks for."),
