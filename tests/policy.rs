@@ -314,6 +314,23 @@ fn trap_59_duplicates_and_byte_order_marks() {
     }
 }
 
+/// BOX B6: a body that two readers could read differently passes neither: a member twice at any depth, compared decoded, and a name
+/// that differs from a judged one in case only. (What may be in a sealed body is `fields`.)
+#[test]
+fn box_b06_two_readings_of_one_body() {
+    for body in [
+        r#"{"model":"allowed-model","tools":[{"type":"custom","type":"web_search_20250305"}]}"#,
+        r#"{"model":"allowed-model","messages":[{"content":[{"source":{"type":"base64","t\u0079pe":"url"}}]}]}"#,
+        r#"{"model":"allowed-model","a":{"b":{"c":{"d":[[{"x":0,"y":{"x":1},"x":2}]]}}}}"#,
+        r#"{"model":"allowed-model","Model":"other"}"#,
+        r#"{"model":"allowed-model","MAX_TOKENS":99999}"#,
+    ] {
+        assert!(forward(Messages, body.as_bytes(), &grants()).is_err(), "{body}");
+    }
+    let once = r#"{"model":"allowed-model","max_tokens":5,"a":{"x":0,"y":{"x":1}}}"#;
+    assert_eq!(forward(Messages, once.as_bytes(), &grants()), Ok(once.as_bytes().to_vec()));
+}
+
 #[test]
 fn trap_60_both_caps_of_chat() {
     let capped = Grants { max_tokens_cap: Some(100), ..Grants::default() };

@@ -194,6 +194,23 @@ mod tests {
         }
     }
 
+    /// TRAPS 81: OpenRouter answers `/models` to any key, so its preflight asks about the key itself. TRAPS 82: each provider's own prefix,
+    /// on the preflight and on every route.
+    #[test]
+    fn trap_81_82_preflights_and_prefixes() {
+        for (name, start, preflight) in [
+            ("anthropic", "/v1/", "/v1/models"),
+            ("openai", "/v1/", "/v1/models"),
+            ("openrouter", "/api/v1/", "/api/v1/key"),
+            ("openai-compat", "/v1/", ""),
+        ] {
+            let p = shipped(name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(p.preflight, preflight, "{name}");
+            assert!(p.routes.iter().all(|r| r.path.starts_with(start)), "{name}");
+            assert!(start.starts_with(&p.prefix), "{name}");
+        }
+    }
+
     /// TRAPS 56: one provider's path is never admitted under another, and only whole paths match.
     #[test]
     fn trap_56_routes_are_exact() {
