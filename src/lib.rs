@@ -126,6 +126,7 @@ pub mod run {
     pub mod control;
     pub mod daemon;
     pub mod dry;
+    pub mod endpoint;
     pub mod follow;
     pub mod hand;
     pub mod held;

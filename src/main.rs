@@ -130,6 +130,8 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         memory: text("memory"),
         env: given.values("env"),
         as_root: given.has("as-root"),
+        network: text("network"),
+        base_url: text("base-url"),
     })
 }
 

@@ -615,3 +615,128 @@ fn trap_02_timeout_ends_an_agent_that_ignores_it() {
     rig.run(&["x", "--timeout", "2s"]).code(124).says("--timeout");
     rig.assert_clean();
 }
+
+/// The address of this host on docker's default network.
+fn gateway() -> String {
+    let format = "{{with index .IPAM.Config 0}}{{or .Gateway .Subnet}}{{end}}";
+    let said = docker(&["network", "inspect", "--format", format, "bridge"]).trim().to_string();
+    // Docker 20.10 tells only the subnet of its default network: the gateway is the first address of it.
+    said.split_once(".0/").map_or(said.clone(), |(net, _)| format!("{net}.1"))
+}
+
+/// BOX B25: `key-safe`. A download works, the key is not there, another box is not reachable, and what is open is said.
+#[test]
+fn box_b25_key_safe_has_a_network_and_no_key() {
+    if !ready() {
+        return;
+    }
+    let server = std::net::TcpListener::bind((gateway(), 0)).unwrap();
+    let port = server.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for conn in server.incoming() {
+            use std::io::{Read, Write};
+            let mut conn = conn.unwrap();
+            let _ = conn.read(&mut [0; 4096]);
+            let _ = conn.write_all(b"HTTP/1.0 200 OK\r\n\r\nDOWNLOADED");
+        }
+    });
+    let flags = ["--runtime", "docker", "--image", IMAGE, "--mode", "key-safe"];
+    let listens = Rig::with(
+        &script(
+            &["hostname -I > address; python3 -m http.server 8000 >/dev/null 2>&1 & sleep 6; kill %1; true"],
+            "done",
+        ),
+        &flags,
+    );
+    let first = listens.start(&["x"]);
+    let address = until("its address", || {
+        std::fs::read_to_string(listens.work.join("address")).ok().filter(|a| a.ends_with('\n'))
+    });
+    let address = address.trim();
+    assert!(address.contains('.'), "{address}");
+    let tried = format!(
+        "curl -s -m 5 http://{}:{port}/ > got; echo $? >> got; curl -s -m 2 http://{address}:8000/ > other; echo $? >> other; \
+         env > env; cat /proc/*/environ >> env 2>/dev/null; touch /var/tmp/x && echo w > root",
+        gateway()
+    );
+    let rig = Rig::with(&script(&[&tried], "done"), &flags);
+    rig.run(&["x"]).code(0).says("key-safe: the key stays outside").says("metadata addresses");
+    let read =
+        |name: &str| String::from_utf8_lossy(&std::fs::read(rig.work.join(name)).unwrap()).into_owned();
+    assert_eq!(read("got"), "DOWNLOADED0\n");
+    assert_eq!(read("other"), "28\n", "another box answered, or refused");
+    assert!(!read("env").contains(KEY));
+    assert!(rig.work.join("root").exists(), "the root is writable");
+    let receipt = rig.receipt();
+    assert_eq!((&receipt["mode"], &receipt["policy"]["sealed"]), (&Value::from("key-safe"), &false.into()));
+    assert_eq!(receipt["usage"]["calls"], 2);
+    ran(first.wait_with_output().unwrap()).code(0);
+    rig.assert_clean();
+    listens.assert_clean();
+}
+
+/// `open`: the agent has the key and no relay; one line says so; the engine's own account still holds no key.
+#[test]
+fn trap_47_open_mode_applies_the_upstream_and_says_what_it_lacks() {
+    if !ready() {
+        return;
+    }
+    let flags = ["--runtime", "docker", "--image", IMAGE, "--mode", "open", "--insecure-upstream"];
+    let mut rig = Rig::at(&gateway(), &script(&["cat /proc/$PPID/environ > env; sleep 2"], "done"), &flags);
+    assert!(rig.address.starts_with(&gateway()));
+    let child = rig.start(&["x"]);
+    let known = inspect(&rig.record_with("container")["container"]);
+    let done = ran(child.wait_with_output().unwrap()).code(0);
+    assert!(done.err.contains("open: the provider key is in the box"), "{}", done.err);
+    assert!(done.err.contains("no call was counted"), "{}", done.err);
+    assert_eq!(rig.bodies().len(), 2);
+    assert!(String::from_utf8_lossy(&std::fs::read(rig.work.join("env")).unwrap()).contains(KEY));
+    assert!(!known.to_string().contains(KEY));
+    assert_eq!(rig.receipt()["usage"], Value::Null);
+    rig.assert_clean();
+    for (flag, value) in [
+        ("--allow-model", "m-1"),
+        ("--max-tokens-cap", "9"),
+        ("--log-dir", "/tmp/x"),
+        ("--skip-key-check", ""),
+    ] {
+        let args: Vec<&str> = ["x", flag, value].into_iter().filter(|w| !w.is_empty()).collect();
+        rig.run(&args).code(2).says(flag).says("--mode open");
+    }
+    rig.address = "127.0.0.1:1".into();
+    rig.run(&["x"]).code(2).says("the box itself");
+    rig.engine.truncate(6);
+    let mut command = rig.command(&["x"]);
+    command.arg("--dry-run");
+    let args: Vec<_> = command.get_args().map(|a| a.to_os_string()).collect();
+    let https =
+        args.iter().map(|a| if a == "http://127.0.0.1:1" { "https://api.test".into() } else { a.clone() });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanduk"));
+    command.args(https).env("ANTHROPIC_API_KEY", KEY).env("XDG_STATE_HOME", &rig.state);
+    ran(command.output().unwrap()).code(2).says("no TLS of its own").says("sealed or key-safe");
+}
+
+/// Flags of one mode in another, and modes that bwrap has not.
+#[test]
+fn flags_that_mean_nothing_are_refused() {
+    let rig = Rig::with(&script(&[], "done"), &["--runtime", "docker", "--image", IMAGE]);
+    rig.run(&["x", "--network", "n"]).code(2).says("--network with --mode sealed");
+    rig.run(&["x", "--base-url", "http://a"]).code(2).says("--base-url with --mode sealed");
+    let mut open = Rig::with(&script(&[], "done"), &["--runtime", "docker", "--mode", "open"]);
+    open.address = "192.0.2.9:1".into();
+    for name in ["host", "container:x"] {
+        open.run(&["x", "--insecure-upstream", "--network", name])
+            .code(2)
+            .says(name)
+            .says("no name of a network");
+    }
+    let bwrap = Rig::new(&script(&[], "done"));
+    for mode in ["key-safe", "open"] {
+        bwrap.run(&["x", "--mode", mode]).code(2).says("on bwrap");
+    }
+    for flag in [["--image", "x"], ["--cpus", "1"], ["--memory", "1g"]] {
+        bwrap.run(&["x", flag[0], flag[1]]).code(2).says("on bwrap");
+    }
+    bwrap.run(&["x", "--keep"]).code(2).says("--keep on bwrap");
+    bwrap.run(&["x", "--as-root"]).code(2).says("--as-root on bwrap");
+}

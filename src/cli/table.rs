@@ -146,7 +146,12 @@ pub const FLAGS: &[Flag] = &[
         RUN,
         "Claude Code's minimal mode: a short system prompt, nothing looked for but the task.",
     ),
-    flag("mode", "MODE", BOTH, "sealed (default), key-safe or open. On bwrap only sealed."),
+    flag(
+        "mode",
+        "MODE",
+        BOTH,
+        "sealed (default): no network. key-safe: a network, the key outside. open: the key in the box. On bwrap only sealed.",
+    ),
     flag(
         "runtime",
         "NAME",
@@ -157,6 +162,13 @@ pub const FLAGS: &[Flag] = &[
     flag("cpus", "N", RUN, "Processors of the box, on docker. Default 4, never more than the host has."),
     flag("memory", "SIZE", RUN, "Memory of the box with its /tmp and home, on docker. Default 4g."),
     many(flag("env", "NAME=VALUE", RUN, "A variable for the agent. It may not override the run's own.")),
+    flag("network", "NAME", RUN, "Network of the box, in open mode. Default the engine's own."),
+    flag(
+        "base-url",
+        "URL",
+        RUN,
+        "What the agent is pointed at in open mode, path and all. Default the provider's.",
+    ),
     flag("as-root", "", RUN, "Let the agent be uid 0 where root owns the work directory, on docker."),
     many(flag("allow-model", "ID", BOTH, "Let only this model be asked for. Repeat for more.")),
     flag(
@@ -213,8 +225,6 @@ pub const FLAGS: &[Flag] = &[
     flag("force", "", BUILD, "Build although the image is there, from nothing of an earlier build."),
     soon("containerfile", "FILE", "Containerfile of the image."),
     soon("rebuild", "", "Build the image first."),
-    soon("base-url", "URL", "Point the agent there (open mode)."),
-    soon("network", "NAME", "Network of the box (open mode)."),
     soon("oci-runtime", "NAME", "OCI runtime of the engine."),
     soon("agent-key-env", "NAME", "Variable the agent reads its key from."),
     soon("agent-base-url-env", "NAME", "Variable the agent reads its endpoint from."),

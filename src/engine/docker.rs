@@ -18,6 +18,11 @@ pub const AGENT_LABEL: &str = "sanduk.agent";
 /// The network of `key-safe` boxes.
 pub const KEY_SAFE_NETWORK: &str = "sanduk-open";
 
+/// The driver's option that lets containers of one network reach each other.
+pub const BETWEEN: &str = "com.docker.network.bridge.enable_icc";
+/// The label that makes a network ours.
+pub const NETWORK_LABEL: &str = "sanduk.network";
+
 /// What a container has beyond its `Plan`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {

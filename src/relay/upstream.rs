@@ -107,7 +107,7 @@ fn host_name(host: &str) -> Option<String> {
 }
 
 /// True for every spelling of this machine's loopback that `host_name` gives.
-fn is_loopback(host: &str) -> bool {
+pub fn is_loopback(host: &str) -> bool {
     if host == "localhost" {
         return true;
     }

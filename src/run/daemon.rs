@@ -151,6 +151,49 @@ impl Daemon {
         }
     }
 
+    /// Makes the network of key-safe boxes where it is missing, and checks one that is there: boxes on it must not reach each other.
+    pub fn network(&self, name: &str) -> Result<(), Error> {
+        let on = || format!("the network {name}");
+        let cannot = |e: io::Error| Error::new(Exit::Engine, "make", on(), e);
+        if self.look(name).map_err(cannot)?.is_none() {
+            let isolated = format!("{}=false", docker::BETWEEN);
+            let label = format!("{}=yes", docker::NETWORK_LABEL);
+            let args =
+                ["network", "create", "--driver", "bridge", "--opt", &isolated, "--label", &label, name];
+            // Another run may make it at this moment: what counts is what is there then.
+            if let Err(e) = self.ask(&args)
+                && self.look(name).map_err(cannot)?.is_none()
+            {
+                return Err(cannot(e));
+            }
+        }
+        match self.look(name).map_err(cannot)?.as_deref() {
+            Some("bridge false false yes") => Ok(()),
+            _ => Err(Error::new(
+                Exit::Engine,
+                "use",
+                on(),
+                "this program did not make it, or somebody changed it",
+            )
+            .remedy(format!("`docker network rm {name}`; the next run makes it anew"))),
+        }
+    }
+
+    /// Driver, whether it is internal, whether its containers reach each other, our label; `None`: there is no such network.
+    pub fn look(&self, name: &str) -> io::Result<Option<String>> {
+        let format = format!(
+            "{{{{.Driver}}}} {{{{.Internal}}}} {{{{index .Options \"{}\"}}}} {{{{index .Labels \"{}\"}}}}",
+            docker::BETWEEN,
+            docker::NETWORK_LABEL
+        );
+        let answer = self.call(&["network", "inspect", "--format", &format, name])?;
+        match answer.ok {
+            true => Ok(Some(answer.out.trim().to_string())),
+            false if answer.err.contains("No such network") || answer.err.contains("not found") => Ok(None),
+            false => Err(io::Error::other(docker::words(&answer.err))),
+        }
+    }
+
     /// Ids of the containers that carry this run's label, running or not.
     pub fn containers(&self, run: &str) -> io::Result<Vec<String>> {
         let filter = format!("label={}={run}", docker::LABEL);

@@ -2,7 +2,7 @@
 //! name. Called by `life`.
 
 use crate::engine::docker;
-use crate::engine::plan::Engine;
+use crate::engine::plan::{Engine, Mode};
 use crate::error::{Error, Exit};
 use crate::relay::start::Fds;
 use crate::run::daemon::Place;
@@ -30,7 +30,8 @@ fn before(spec: &Spec) -> Vec<String> {
 /// Prints what would be started.
 pub fn print(spec: &Spec) -> Result<Exit, Error> {
     let plan = hand::plan(spec, CHANNEL)?;
-    let start = hand::start(spec, "1", "<run token>", "<control secret>")?;
+    let token = if spec.mode == Mode::Open { "<provider key>" } else { "<run token>" };
+    let start = hand::start(spec, "1", token, "<control secret>")?;
     let relay = hand::relay(spec, Fds { listener: 3, secrets: 4, log: 5, notes: 6 }, None);
     let mut out = String::new();
     let (uid, gid) = spec.user;
@@ -45,8 +46,10 @@ pub fn print(spec: &Spec) -> Result<Exit, Error> {
         out.push_str(if arg.starts_with("--") { " \\\n  " } else { " " });
         out.push_str(&quoted(OsStr::new(&arg)));
     }
-    out.push_str("\n# relay, confined, with the key on a pipe\n");
-    out.push_str(&json(&relay)?);
+    if spec.mode != Mode::Open {
+        out.push_str("\n# relay, confined, with the key on a pipe\n");
+        out.push_str(&json(&relay)?);
+    }
     out.push_str("\n# hand-over, POST /start on the box's control socket\n");
     out.push_str(&json(&start)?);
     out.push('\n');

@@ -105,9 +105,10 @@ pub fn pipes(pipes: Pipes, tell: &SyncSender<News>) -> Result<(), Error> {
     });
     #[expect(clippy::disallowed_methods, reason = "THREAD-41 what the keeper says")]
     serve::spawn("keeper", body).map_err(fault)?;
+    let Some(notes) = pipes.notes else { return Ok(()) };
     let to = tell.clone();
     let body = Box::new(move || {
-        lines(&pipes.notes, |note| to.send(News::Note(note)).is_ok());
+        lines(&notes, |note| to.send(News::Note(note)).is_ok());
         let _ = to.send(News::NotesEnd);
     });
     #[expect(clippy::disallowed_methods, reason = "THREAD-42 the relay's notes")]

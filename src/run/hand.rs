@@ -3,7 +3,7 @@
 
 use crate::catalog::agents::TurnInput;
 use crate::engine::docker::Container;
-use crate::engine::plan::{self, Mount, Plan};
+use crate::engine::plan::{self, Mode, Mount, Plan};
 use crate::engine::{bwrap, docker};
 use crate::error::Error;
 use crate::limits;
@@ -75,7 +75,8 @@ pub fn start(spec: &Spec, turn: &str, token: &str, control_secret: &str) -> Resu
         true => format!("{}{REPORT_INSTRUCTION}", spec.task),
         false => spec.task.clone(),
     };
-    let base_url = format!("http://127.0.0.1:{}{}", limits::FORWARD_PORT, spec.provider.prefix);
+    let relayed = format!("http://127.0.0.1:{}{}", limits::FORWARD_PORT, spec.provider.prefix);
+    let base_url = spec.base_url.clone().unwrap_or(relayed);
     let input = TurnInput {
         id: turn,
         task: &task,
@@ -105,13 +106,13 @@ pub fn start(spec: &Spec, turn: &str, token: &str, control_secret: &str) -> Resu
         version: VERSION,
         control_secret: control_secret.to_string(),
         turn,
-        forward_port: limits::FORWARD_PORT,
+        forward_port: if spec.mode == Mode::Open { 0 } else { limits::FORWARD_PORT },
         grace_seconds: limits::GRACE.as_secs(),
         event_bytes: limits::EVENT_BYTES,
     })
 }
 
-/// The relay's order. `become_uid`: an own uid where we are root.
+/// The relay's order; in open mode there is no relay. `become_uid`: an own uid where we are root.
 pub fn relay(spec: &Spec, fds: Fds, become_uid: Option<(u32, u32)>) -> Order {
     let hosts = ["127.0.0.1", "localhost"].map(|h| format!("{h}:{}", limits::FORWARD_PORT));
     Order {

@@ -1,6 +1,7 @@
 //! What a run holds outside this process: its record, its channel, its keeper, and through the keeper relay and box. Dropped, all of
 //! it ends and is removed, whatever happened before; what could not be removed keeps its record for the sweep. Called by `life`.
 
+use crate::engine::plan::Mode;
 use crate::error::Error;
 use crate::limits;
 use crate::relay::start::Fds;
@@ -64,8 +65,8 @@ pub struct Held<'a> {
 pub struct Pipes {
     /// `order::Said`, a line each.
     pub keeper: Conn,
-    /// `relay::start::Note`, a line each.
-    pub notes: Conn,
+    /// `relay::start::Note`, a line each; none in open mode.
+    pub notes: Option<Conn>,
 }
 
 impl Names {
@@ -166,24 +167,12 @@ impl<'a> Held<'a> {
         args: Vec<String>,
     ) -> Result<Pipes, Error> {
         let fault = |e: io::Error| Error::fault("start", "the keeper of the run", e);
-        let host = channel::path(&names.channel).join("host");
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "NET-47 relay.sock in the channel, handed to the relay"
-        )]
-        let listener: OwnedFd = net::listen_unix(&host, "relay.sock", 0o666).map_err(fault)?.into();
-        let secrets = key.into_pipe(&names.token).map_err(fault)?;
-        let log = kept
-            .dir
-            .append(LOG)
-            .map_err(|e| Error::wrong("write", kept.path.join(LOG).display().to_string(), e))?;
-        let (notes, notes_end) = net::pipe().map_err(fault)?;
-        let number = |fd: &OwnedFd| fd.as_raw_fd();
-        let fds = Fds {
-            listener: number(&listener),
-            secrets: number(&secrets),
-            log: number(&log),
-            notes: number(&notes_end),
+        let (ends, notes) = match spec.mode {
+            Mode::Open => (None, None),
+            Mode::Sealed | Mode::KeySafe => {
+                let (ends, notes) = Ends::open(names, kept, key)?;
+                (Some(ends), Some(notes))
+            }
         };
         let root = proc::ids().0 == 0;
         let order = order::Order {
@@ -194,7 +183,7 @@ impl<'a> Held<'a> {
             container: self.docker.clone().map(|daemon| order::Container { daemon, keep: self.keep }),
             channel: (names.channel.clone(), self.owner),
             runs: self.state.path.join("runs"),
-            relay: Some(hand::relay(spec, fds, root.then(|| relay_uid(&names.id)))),
+            relay: ends.as_ref().map(|e| hand::relay(spec, e.fds(), root.then(|| relay_uid(&names.id)))),
         };
         let what = exec::Order {
             program: exec::own().map_err(fault)?,
@@ -204,7 +193,7 @@ impl<'a> Held<'a> {
             stdout: Feed::Pipe,
             // A panic's words; the keeper says nothing else there.
             stderr: Feed::Inherit,
-            inherit: vec![listener, secrets, log, notes_end],
+            inherit: ends.map_or_else(Vec::new, Ends::all),
             user: None,
             cwd: "/".into(),
             own_group: true,
@@ -218,7 +207,7 @@ impl<'a> Held<'a> {
         self.keeper = Some(child);
         self.note_process("keeper", pid);
         self.say(&order::line(&order).map_err(fault)?).map_err(fault)?;
-        Ok(Pipes { keeper: said, notes: Conn::new(notes) })
+        Ok(Pipes { keeper: said, notes: notes.map(Conn::new) })
     }
 
     /// What keeper and relay say; once.
@@ -312,6 +301,48 @@ impl Drop for Held<'_> {
         if !self.left && self.record.is_some() && self.end().is_ok() {
             let _ = self.forget();
         }
+    }
+}
+
+/// The relay's ends of everything it has: it opens nothing itself.
+struct Ends {
+    listener: OwnedFd,
+    secrets: OwnedFd,
+    log: OwnedFd,
+    notes: OwnedFd,
+}
+
+impl Ends {
+    /// Opens them; the second value is our end of the notes.
+    fn open(names: &Names, kept: &Kept, key: Key) -> Result<(Ends, OwnedFd), Error> {
+        let fault = |e: io::Error| Error::fault("start", "the relay of the run", e);
+        let host = channel::path(&names.channel).join("host");
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "NET-47 relay.sock in the channel, handed to the relay"
+        )]
+        let listener: OwnedFd = net::listen_unix(&host, "relay.sock", 0o666).map_err(fault)?.into();
+        let secrets = key.into_pipe(&names.token).map_err(fault)?;
+        let log = kept
+            .dir
+            .append(LOG)
+            .map_err(|e| Error::wrong("write", kept.path.join(LOG).display().to_string(), e))?;
+        let (ours, notes) = net::pipe().map_err(fault)?;
+        Ok((Ends { listener, secrets, log, notes }, ours))
+    }
+
+    /// Their numbers, which keeper and relay inherit.
+    fn fds(&self) -> Fds {
+        Fds {
+            listener: self.listener.as_raw_fd(),
+            secrets: self.secrets.as_raw_fd(),
+            log: self.log.as_raw_fd(),
+            notes: self.notes.as_raw_fd(),
+        }
+    }
+
+    fn all(self) -> Vec<OwnedFd> {
+        vec![self.listener, self.secrets, self.log, self.notes]
     }
 }
 

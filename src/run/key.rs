@@ -130,6 +130,13 @@ impl Key {
         Key(Secret::new(Vec::new()))
     }
 
+    /// The key as text, for the agent in open mode, and nowhere else.
+    pub fn into_text(self) -> String {
+        #[expect(clippy::disallowed_methods, reason = "KEY-44 open mode: the key goes into the box")]
+        let bytes = self.0.expose();
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
     /// A pipe that holds `token`, a line feed and the key, its write end closed: what the relay reads. The key is wiped here.
     pub fn into_pipe(self, token: &str) -> std::io::Result<OwnedFd> {
         let (read, write) = net::pipe()?;

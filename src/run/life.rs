@@ -1,7 +1,7 @@
 //! One run, as a recipe. What each step does stands in the file of its name; here stands only in which order, and how the run's end
 //! becomes an exit code. Called by `main`.
 
-use crate::engine::plan::Engine;
+use crate::engine::plan::{Engine, Mode};
 use crate::engine::{bwrap, docker};
 use crate::error::{Error, Exit};
 use crate::limits;
@@ -46,9 +46,16 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     sweep::sweep(&state, &mut show);
     let engine = needs::engine(&spec)?;
     needs::program(&spec)?;
-    needs::upstream(&mut spec.upstream)?;
+    if spec.mode != Mode::Open {
+        needs::upstream(&mut spec.upstream)?;
+    }
     let names = Names::new()?;
-    let start = hand::start(&spec, "1", &names.token, &names.control_secret)?;
+    let (token, key) = match spec.mode {
+        // The agent's own, worth nothing elsewhere; the key goes to the relay.
+        Mode::Sealed | Mode::KeySafe => (names.token.clone(), key),
+        Mode::Open => (key.into_text(), Key::none()),
+    };
+    let start = hand::start(&spec, "1", &token, &names.control_secret)?;
     let start = serde_json::to_vec(&start).map_err(|e| Error::fault("write", "the hand-over", e))?;
     for line in &spec.notes {
         show.note(line);
@@ -74,9 +81,11 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
         let _ = client.shutdown();
     }
     let removed = held.end();
-    watch.rest(LAST_LOOK);
+    if spec.mode != Mode::Open {
+        watch.rest(LAST_LOOK);
+    }
     let wall = proc::monotonic().saturating_sub(clock);
-    let run = Ended { id: &names.id, engine: &engine, kept: &kept, began, wall };
+    let run = Ended { mode: spec.mode, id: &names.id, engine: &engine, kept: &kept, began, wall };
     let settled = account(&spec, &watch, reader.outcome(), &ending, &run);
     // The record goes last. Where something could not be removed it stays, and the next command tries again.
     if let Err(e) = removed.and_then(|()| held.forget()) {
@@ -93,7 +102,11 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
 
 /// The relay serves, the work directory is ready, the box may start. The error is the whole run's.
 fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), Error> {
-    watch.until_ready(held).map_err(|ending| match ending {
+    let relay = match spec.mode {
+        Mode::Open => Ok(()),
+        Mode::Sealed | Mode::KeySafe => watch.until_ready(held),
+    };
+    relay.map_err(|ending| match ending {
         Ending::Relay(stop) => {
             let on = format!("{} at {}:{}", spec.provider.name, spec.upstream.host, spec.upstream.port);
             Error::new(exit_of(&stop), "start a run with", on, text::escaped(&stop.why))
@@ -112,6 +125,7 @@ fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), 
 
 /// What is known of a run besides what happened in it.
 struct Ended<'a> {
+    mode: Mode,
     id: &'a str,
     engine: &'a needs::Engine,
     kept: &'a Kept,
@@ -193,7 +207,10 @@ fn summary(
     for line in settled.notes.iter().chain((!settled.error.is_empty()).then_some(&settled.error)) {
         show.note(line);
     }
-    show.note(&format!("{tally}, {:.1} s", run.wall.as_secs_f64()));
+    show.note(&match run.mode {
+        Mode::Open => format!("open: no call was counted or recorded, {:.1} s", run.wall.as_secs_f64()),
+        Mode::Sealed | Mode::KeySafe => format!("{tally}, {:.1} s", run.wall.as_secs_f64()),
+    });
     match &settled.report {
         Some(path) => show.note(&format!("report -> {path}")),
         None if !outcome.text.trim().is_empty() => {

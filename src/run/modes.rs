@@ -45,11 +45,8 @@ pub fn mode(asked: &Asked) -> Result<Mode, Error> {
     let refused = |on: String, why: &str| Error::wrong("take", on, why);
     let mode = match text {
         "sealed" => Mode::Sealed,
-        "key-safe" | "open" => {
-            return Err(
-                refused(format!("--mode {text}"), "not built yet").remedy("leave the flag out for sealed")
-            );
-        }
+        "key-safe" => Mode::KeySafe,
+        "open" => Mode::Open,
         _ => return Err(refused(format!("--mode {text}"), "the modes are sealed, key-safe and open")),
     };
     let lifts =
@@ -60,6 +57,7 @@ pub fn mode(asked: &Asked) -> Result<Mode, Error> {
             "it lifts what only sealed mode refuses",
         ));
     }
+    without_effect(asked, mode)?;
     if asked.proxy && mode != Mode::Sealed {
         return Err(refused(
             format!("--proxy with --mode {text}"),
@@ -69,9 +67,66 @@ pub fn mode(asked: &Asked) -> Result<Mode, Error> {
     Ok(mode)
 }
 
+/// Flags of one mode, given in another.
+fn without_effect(asked: &Asked, mode: Mode) -> Result<(), Error> {
+    let (open, name) = (mode == Mode::Open, mode.name());
+    let relayed = "nothing stands between agent and provider there that could hold it";
+    let flags = [
+        (!open, "--network", asked.network.is_some(), "the mode decides the network; only open takes it"),
+        (!open, "--base-url", asked.base_url.is_some(), "the agent is pointed at the relay; see --upstream"),
+        (open, "--allow-model", !asked.allow_models.is_empty(), relayed),
+        (open, "--max-tokens-cap", asked.max_tokens_cap.is_some(), relayed),
+        (open, "--log-dir", asked.log_dir.is_some(), "no call is seen that could be recorded"),
+        (
+            open,
+            "--ca-file",
+            asked.ca_file.is_some(),
+            "the agent speaks TLS itself, by the certificates of its image",
+        ),
+        (open, "--skip-key-check", asked.skip_key_check, "the key is not checked beforehand in that mode"),
+    ];
+    for (unwanted, flag, given, why) in flags {
+        if unwanted && given {
+            return Err(
+                Error::wrong("take", format!("{flag} with --mode {name}"), why).remedy("leave it out")
+            );
+        }
+    }
+    if asked.base_url.is_some() && asked.upstream.is_some() {
+        return Err(Error::wrong(
+            "take",
+            "--base-url and --upstream",
+            "both say where the agent calls; give one",
+        ));
+    }
+    Ok(())
+}
+
+/// What a weaker mode than sealed gives away: a line that has to be said.
+fn weaker(mode: Mode) -> Option<&'static str> {
+    match mode {
+        Mode::Sealed => None,
+        Mode::KeySafe => Some(
+            "key-safe: the key stays outside, but the box reaches the internet, services of this host and metadata addresses \
+             (169.254.169.254); only calls through the relay are checked and recorded",
+        ),
+        Mode::Open => Some(
+            "open: the provider key is in the box, where the agent and whatever it reads can take it; no call is checked, capped, \
+             counted or recorded",
+        ),
+    }
+}
+
 /// `--runtime`, else docker where its command line is on PATH, else bwrap. Never a step down: an engine that was decided for and
 /// does not answer is an error.
-pub fn engine(asked: &Asked, agent: &Agent, env: &Env, notes: &mut Vec<String>) -> Result<Chosen, Error> {
+pub fn engine(
+    asked: &Asked,
+    mode: Mode,
+    agent: &Agent,
+    env: &Env,
+    notes: &mut Vec<String>,
+) -> Result<Chosen, Error> {
+    notes.extend(weaker(mode).map(str::to_string));
     let find = |name: &str| exec::find(name, &env.path);
     let engine = match asked.runtime.as_deref() {
         Some("bwrap") => Engine::Bwrap,
@@ -94,7 +149,7 @@ pub fn engine(asked: &Asked, agent: &Agent, env: &Env, notes: &mut Vec<String>) 
         |remedy: &str| Error::new(Exit::Engine, "find", engine.name(), "it is not on PATH").remedy(remedy);
     match engine {
         Engine::Bwrap => {
-            refused_on_bwrap(asked)?;
+            refused_on_bwrap(asked, mode)?;
             let remedy = "install the package bubblewrap (0.8 or newer)";
             let program = find("bwrap").ok_or_else(|| missing(remedy))?;
             Ok(Chosen { engine, program, docker: None })
@@ -108,13 +163,18 @@ pub fn engine(asked: &Asked, agent: &Agent, env: &Env, notes: &mut Vec<String>) 
 }
 
 /// What only an engine with images and control groups can do.
-fn refused_on_bwrap(asked: &Asked) -> Result<(), Error> {
+fn refused_on_bwrap(asked: &Asked, mode: Mode) -> Result<(), Error> {
     let refused = |flag: &str, why: &str, remedy: &str| {
         Err(Error::wrong("take", format!("{flag} on bwrap"), why).remedy(remedy))
     };
     let image = "a bwrap box has the host's own programs and no image";
     let group = "it makes no control group, so nothing would hold the box to it";
     match () {
+        () if mode != Mode::Sealed => refused(
+            &format!("--mode {}", mode.name()),
+            "a box with a network would have this host's own",
+            "use --runtime docker, or leave the flag out for sealed",
+        ),
         () if asked.keep => refused(
             "--keep",
             "such a box is its process and ends with it: there is nothing to keep",
@@ -158,5 +218,17 @@ fn docker(asked: &Asked, agent: &Agent, env: &Env, notes: &mut Vec<String>) -> R
         Some(tag) => tag.to_string(),
         None => images::tag(&agent.name),
     };
-    Ok(Docker { place: daemon::place(env), image, network: None, cpus, memory, keep: asked.keep })
+    let network = match asked.network.as_deref() {
+        // `container:ID` would share another's network, `host` this host's with its loopback.
+        Some(name) if name.is_empty() || name == "host" || name.contains(|c: char| !plain(c)) => {
+            return Err(refused("--network", name, "it is no name of a network that a box may have"));
+        }
+        given => given.map(str::to_string),
+    };
+    Ok(Docker { place: daemon::place(env), image, network, cpus, memory, keep: asked.keep })
+}
+
+/// A character of a network's name.
+fn plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_.-".contains(c)
 }

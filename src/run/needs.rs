@@ -1,7 +1,8 @@
 //! What a run needs of the host: an engine that answers, openssl 3 where the provider speaks TLS, the provider's addresses. Found
 //! before anything is made; the box and the confined relay could find none of it. Called by `life`.
 
-use crate::engine::bwrap;
+use crate::engine::plan::Mode;
+use crate::engine::{bwrap, docker};
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::start::Upstream;
@@ -23,13 +24,16 @@ pub struct Engine {
 
 /// Checks the engine, and on docker that it has the image.
 pub fn engine(spec: &Spec) -> Result<Engine, Error> {
-    let Some(docker) = &spec.docker else {
+    let Some(boxed) = &spec.docker else {
         let words = format!("bwrap {}", bwrap_version(&spec.program)?);
         return Ok(Engine { words, docker: None });
     };
-    let daemon = Daemon::find(&spec.program, &docker.place)?;
+    let daemon = Daemon::find(&spec.program, &boxed.place)?;
     let build = format!("run `sanduk build --agent {}`, or name another with --image", spec.agent.name);
-    let image = daemon.image(&docker.image, &build)?;
+    let image = daemon.image(&boxed.image, &build)?;
+    if spec.mode == Mode::KeySafe {
+        daemon.network(docker::KEY_SAFE_NETWORK)?;
+    }
     Ok(Engine { words: format!("docker at {}", daemon.endpoint), docker: Some((daemon, image)) })
 }
 

@@ -1,7 +1,7 @@
 //! The account of a run: what was allowed, what was called and counted, how it ended. `receipt.json` beside the call log, and the
 //! smaller `--stats-file`. Holds no secret and no text of the agent but its error line. Called by `life`.
 
-use crate::engine::plan;
+use crate::engine::plan::{self, Mode};
 use crate::limits;
 use crate::relay::start::{Call, Grants};
 use crate::run::daemon::Image;
@@ -149,7 +149,8 @@ struct Receipt<'a> {
     provider: &'a str,
     upstream: String,
     policy: &'a Grants,
-    usage: &'a Tally,
+    /// None in open mode: no call is seen.
+    usage: Option<&'a Tally>,
     log: Log,
     relay_features: &'a [String],
     limits: Limits,
@@ -230,7 +231,7 @@ pub fn receipt(spec: &Spec, a: &Account<'_>) -> Vec<u8> {
         provider: &spec.provider.name,
         upstream: format!("{tls}://{}:{}", spec.upstream.host, spec.upstream.port),
         policy: &spec.grants,
-        usage: a.tally,
+        usage: (spec.mode != Mode::Open).then_some(a.tally),
         log: log(a.kept),
         relay_features: a.features,
         limits: Limits {

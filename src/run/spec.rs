@@ -7,7 +7,7 @@ use crate::engine::plan::{Engine, Mode};
 use crate::error::Error;
 use crate::limits;
 use crate::relay::start::{Grants, Upstream};
-use crate::relay::upstream::parse_upstream;
+use crate::run::endpoint;
 use crate::run::key;
 use crate::run::modes::{self, Docker};
 use crate::run::place;
@@ -98,6 +98,10 @@ pub struct Asked {
     pub env: Vec<String>,
     /// `--as-root`.
     pub as_root: bool,
+    /// `--network`.
+    pub network: Option<String>,
+    /// `--base-url`.
+    pub base_url: Option<String>,
 }
 
 /// A directory of the host in the box.
@@ -165,6 +169,8 @@ pub struct Spec {
     pub user: (u32, u32),
     /// How closed the box is.
     pub mode: Mode,
+    /// In open mode, what the agent is pointed at.
+    pub base_url: Option<String>,
     /// What makes it.
     pub engine: Engine,
     /// Absolute path of the engine's program.
@@ -187,9 +193,10 @@ impl Spec {
         let protocol = common(&agent, &provider)?;
         let model = model(&asked, &agent)?;
         let key_from = key_from(&asked, &provider, env)?;
-        let upstream = upstream(&asked, &provider, &mut notes)?;
+        let upstream = endpoint::upstream(&asked, &provider, mode, &mut notes)?;
         let task = task(&asked, &agent)?;
-        let chosen = modes::engine(&asked, &agent, env, &mut notes)?;
+        let chosen = modes::engine(&asked, mode, &agent, env, &mut notes)?;
+        let base_url = endpoint::base_url(&asked, &provider, &agent, &upstream, mode)?;
         let whose = place::Whose { engine: chosen.engine, as_root: asked.as_root };
         let work = place::workdir(asked.workdir.as_deref().unwrap_or("work"), whose, &mut notes)?;
         let mounts = place::mounts(&asked.mounts, work.user, chosen.engine)?;
@@ -217,9 +224,10 @@ impl Spec {
             permission_mode: asked.permission_mode,
             allowed_tools: asked.allowed_tools,
             bare: asked.bare,
-            preflight: !asked.skip_key_check && !provider.preflight.is_empty(),
+            preflight: mode != Mode::Open && !asked.skip_key_check && !provider.preflight.is_empty(),
             grants,
             env: variables(&asked.env)?,
+            base_url,
             mode,
             engine: chosen.engine,
             program: chosen.program,
@@ -327,32 +335,6 @@ fn key_from(asked: &Asked, provider: &Provider, env: &Env) -> Result<key::From, 
             credentials: env.credentials.clone(),
         }),
     }
-}
-
-fn upstream(asked: &Asked, provider: &Provider, notes: &mut Vec<String>) -> Result<Upstream, Error> {
-    let url = asked.upstream.as_deref().unwrap_or(&provider.upstream);
-    let mut upstream = parse_upstream(url, asked.insecure_upstream)?;
-    if asked.insecure_upstream && upstream.tls {
-        return Err(Error::wrong(
-            "take",
-            "--insecure-upstream",
-            "the upstream is https: the flag has no effect",
-        ));
-    }
-    if asked.insecure_upstream {
-        notes.push(format!("--insecure-upstream: the key crosses the network to {} readable", upstream.host));
-    }
-    if let Some(path) = &asked.ca_file {
-        if !upstream.tls {
-            return Err(Error::wrong(
-                "take",
-                "--ca-file",
-                "the upstream is plain http: the flag has no effect",
-            ));
-        }
-        upstream.ca_file = Some(place::for_the_relay(path)?.display().to_string());
-    }
-    Ok(upstream)
 }
 
 fn task(asked: &Asked, agent: &Agent) -> Result<String, Error> {

@@ -75,6 +75,11 @@ impl Rig {
     }
 
     pub fn with(script: &str, engine: &[&str]) -> Rig {
+        Rig::at("127.0.0.1", script, engine)
+    }
+
+    /// With the provider at this address.
+    pub fn at(host: &str, script: &str, engine: &[&str]) -> Rig {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let place = PathBuf::from(format!("/tmp/sanduk-test-{}-{n}", std::process::id()));
@@ -85,7 +90,7 @@ impl Rig {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&seen);
         let record = Box::new(move |line: &str| to.lock().unwrap().push(serde_json::from_str(line).unwrap()));
-        let address = provider::start("127.0.0.1:0", script, record).unwrap().to_string();
+        let address = provider::start(&format!("{host}:0"), script, record).unwrap().to_string();
         let engine = engine.iter().map(|word| word.to_string()).collect();
         let rig = Rig { state: place.join("state"), place, work, address, engine, seen };
         rig.give(&rig.work);
