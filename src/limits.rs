@@ -8,6 +8,8 @@ pub const LINE_BYTES: usize = 8 * 1024;
 pub const FIELD_BYTES: usize = 16 * 1024;
 /// Whole head, so that one connection's buffer is bounded.
 pub const HEAD_BYTES: usize = 64 * 1024;
+/// Bytes of a head that are read at once; recorded heads are under 4 KiB.
+pub const HEAD_READ: usize = 8 * 1024;
 /// Header fields in one head; real agents send under 40.
 pub const FIELDS: usize = 128;
 /// Trailer section of a chunked body; read and dropped.

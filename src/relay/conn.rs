@@ -91,7 +91,9 @@ impl Client<'_> {
                 deadline = Some(proc::monotonic().saturating_add(limits::HEAD_TIME));
             }
             let wait = deadline.map_or(idle, |d| d.saturating_sub(proc::monotonic()));
-            let Some(space) = self.buf.get_mut(self.filled..).filter(|s| !s.is_empty()) else {
+            // What comes behind the head is better read to its own place: most heads fit, and little of a body comes with them.
+            let most = self.filled.saturating_add(limits::HEAD_READ).min(self.buf.len());
+            let Some(space) = self.buf.get_mut(self.filled..most).filter(|s| !s.is_empty()) else {
                 let long = Refusal::new(431, "the head is too long");
                 return refused(self.relay, self.conn, &long, ("", ""), &mut self.scratch);
             };
@@ -145,8 +147,8 @@ fn call(
     admit::content(head)?;
     admit::sealed(&relay.provider, &relay.grants, route, head)?;
     let held = Held::new(&relay.body_bytes, std::mem::take(room));
-    let mut received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
-    let body = received.body.bytes.as_slice();
+    let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
+    let body = received.body.bytes();
     keyless_head(relay, head)?;
     relay.tripwire.request(&relay.key, body)?;
     let judged = match head.method {
@@ -193,8 +195,9 @@ fn call(
     if handed.ended == Ended::KeyReflected {
         relay.end("the provider sent the key back in an answer, which was cut", Exit::Policy);
     }
-    if received.body.bytes.capacity() <= limits::BODY_KEPT {
-        *room = std::mem::take(&mut received.body.bytes);
+    *room = received.body.into_room();
+    if room.capacity() > limits::BODY_KEPT {
+        *room = Vec::new();
     }
     if handed.ended == Ended::Whole && !head.close {
         Ok(Served::Keep(received.after))

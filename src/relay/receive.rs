@@ -12,28 +12,60 @@ use std::time::Duration;
 
 /// Body bytes, counted against the relay's total for as long as they are held.
 pub struct Held<'t> {
-    /// The payload, without framing.
-    pub bytes: Vec<u8>,
+    /// Memory, all of it initialised once: the payload, without framing, then room for more or an earlier body's remains.
+    room: Vec<u8>,
+    filled: usize,
     total: &'t AtomicUsize,
     counted: usize,
 }
 
 impl<'t> Held<'t> {
     /// Empty; `room` is memory of an earlier body.
-    pub fn new(total: &'t AtomicUsize, mut room: Vec<u8>) -> Held<'t> {
-        room.clear();
-        Held { bytes: room, total, counted: 0 }
+    pub fn new(total: &'t AtomicUsize, room: Vec<u8>) -> Held<'t> {
+        Held { room, filled: 0, total, counted: 0 }
     }
 
-    /// Counts first, then grows: what was announced and not sent costs nothing.
-    fn add(&mut self, piece: &[u8]) -> Result<(), Refusal> {
-        let before = self.total.fetch_add(piece.len(), Ordering::Relaxed);
-        self.counted = self.counted.saturating_add(piece.len());
-        if before.saturating_add(piece.len()) > limits::BODY_TOTAL {
+    /// The payload so far.
+    pub fn bytes(&self) -> &[u8] {
+        self.room.get(..self.filled).unwrap_or_default()
+    }
+
+    /// Gives the memory up for the next body.
+    pub fn into_room(mut self) -> Vec<u8> {
+        std::mem::take(&mut self.room)
+    }
+
+    /// Counts first, then grows.
+    fn grow(&mut self, to: usize) -> Result<(), Refusal> {
+        let more = to.saturating_sub(self.counted);
+        let before = self.total.fetch_add(more, Ordering::Relaxed);
+        self.counted = self.counted.saturating_add(more);
+        if before.saturating_add(more) > limits::BODY_TOTAL {
             return Err(Refusal::new(503, "too many large requests are under way"));
         }
-        self.bytes.extend_from_slice(piece);
+        if self.room.len() < to {
+            self.room.resize(to, 0);
+        }
         Ok(())
+    }
+
+    fn add(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        let end = self.filled.saturating_add(piece.len());
+        self.grow(end)?;
+        if let Some(to) = self.room.get_mut(self.filled..end) {
+            to.copy_from_slice(piece);
+            self.filled = end;
+        }
+        Ok(())
+    }
+
+    /// Space for some of the `left` bytes that are to come: as much as has come already, or is here anyway. What was announced
+    /// and not sent costs little.
+    fn space(&mut self, left: usize) -> Result<&mut [u8], Refusal> {
+        let here = self.room.len().saturating_sub(self.filled);
+        let end = self.filled.saturating_add(left.min(self.filled.max(here).max(limits::COPY_BYTES)));
+        self.grow(end)?;
+        Ok(self.room.get_mut(self.filled..end).unwrap_or_default())
     }
 }
 
@@ -71,8 +103,15 @@ pub fn body<'t>(
     }
     let begun = proc::monotonic();
     loop {
-        let wait = left(begun, held.bytes.len());
-        let n = match conn.read(scratch, wait) {
+        let have = held.bytes().len();
+        // A body of known length is read where it stays; one in chunks is freed of them on the way.
+        let space = match framing {
+            Framing::Length(n) => {
+                held.space(usize::try_from(n).unwrap_or(usize::MAX).saturating_sub(have))?
+            }
+            _ => &mut *scratch,
+        };
+        let n = match conn.read(space, left(begun, have)) {
             Ok(0) => return Err(gone()),
             Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::TimedOut => {
@@ -80,12 +119,19 @@ pub fn body<'t>(
             }
             Err(_) => return Err(gone()),
         };
-        let piece = scratch.get(..n).unwrap_or_default();
-        used = take(&mut state, piece, &mut held)?;
+        let after = if let Framing::Length(_) = framing {
+            state.next(space.get(..n).unwrap_or_default())?;
+            held.filled = have.saturating_add(n);
+            Vec::new()
+        } else {
+            let piece = scratch.get(..n).unwrap_or_default();
+            used = take(&mut state, piece, &mut held)?;
+            piece.get(used..).unwrap_or_default().to_vec()
+        };
         if state.done() {
-            return Ok(Received { body: held, after: piece.get(used..).unwrap_or_default().to_vec() });
+            return Ok(Received { body: held, after });
         }
-        if left(begun, held.bytes.len()).is_zero() {
+        if left(begun, held.bytes().len()).is_zero() {
             return Err(Refusal::new(408, "the body comes too slowly"));
         }
     }

@@ -310,38 +310,36 @@ impl<'a> Scanner<'a> {
         self.step();
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
-            self.at = self.at.saturating_add(plain(rest));
-            match self.peek() {
-                Some(b'"') => {
+            let plain = plain(rest);
+            self.at = self.at.saturating_add(plain);
+            // Text of programs holds an escape every few words, so one is read here without a step for each byte.
+            let read = match rest.get(plain..).unwrap_or_default() {
+                [b'"', ..] => {
                     self.step();
                     return Ok(escaped);
                 }
-                Some(b'\\') => {
-                    escaped = true;
+                [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
+                [b'\\', b'u', digits @ ..] => self.four_hex(digits)?,
+                [b'\\', ..] => {
                     self.step();
-                    self.escape()?;
+                    return self.bad("not an escape");
                 }
-                Some(_) => return self.bad("a raw control character in a string"),
-                None => return self.bad("the text ends too early"),
-            }
+                [_, ..] => return self.bad("a raw control character in a string"),
+                [] => return self.bad("the text ends too early"),
+            };
+            escaped = true;
+            self.at = self.at.saturating_add(read);
         }
     }
 
-    fn escape(&mut self) -> Result<(), Bad> {
-        match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.step(),
-            Some(b'u') => {
-                self.step();
-                for _ in 0..4 {
-                    match self.peek() {
-                        Some(b) if b.is_ascii_hexdigit() => self.step(),
-                        _ => return self.bad("expected four hex digits"),
-                    }
-                }
-            }
-            _ => return self.bad("not an escape"),
+    /// Length of the escape here whose digits these are.
+    fn four_hex(&mut self, digits: &[u8]) -> Result<usize, Bad> {
+        let good = digits.iter().take(4).take_while(|b| b.is_ascii_hexdigit()).count();
+        if good == 4 {
+            return Ok(6);
         }
-        Ok(())
+        self.at = self.at.saturating_add(2).saturating_add(good);
+        self.bad("expected four hex digits")
     }
 
     fn number(&mut self) -> Result<(), Bad> {

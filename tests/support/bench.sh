@@ -64,7 +64,9 @@ http {
 NG
 mkdir -p "$t/body" "$t/proxy"
 "$nginx" -c "$t/nginx.conf" -p "$t" 2>/dev/null & pids="$pids $!"
-printf RUNTOKEN > "$t/token"; printf sk-bench > "$t/key"
+# As long as a real one: the search for it in each body skips by its length.
+key=sk-ant-api03-$(printf 'Ab0-%.0s' $(seq 23))x
+printf RUNTOKEN > "$t/token"; printf %s "$key" > "$t/key"
 "$bin" relay --listen tcp:127.0.0.1:$S --provider anthropic --upstream http://127.0.0.1:$U --token-file "$t/token" --key-file "$t/key" \
   --host relay.test --mode key-safe --allow-model m --max-tokens-cap 1000 -q 2>"$t/relay.err" & pids="$pids $!"
 tool=
@@ -74,7 +76,7 @@ import sys, time
 from sanduk.proxy import start_proxy
 from sanduk import providers
 sys.stderr = open("/dev/null", "w")
-start_proxy("sk-bench", "RUNTOKEN", "127.0.0.1", $P, upstream="127.0.0.1:$U", allow_models=["m"], max_tokens_cap=1000,
+start_proxy("$key", "RUNTOKEN", "127.0.0.1", $P, upstream="127.0.0.1:$U", allow_models=["m"], max_tokens_cap=1000,
             provider=__import__("dataclasses").replace(providers.PROVIDERS["anthropic"], scheme="http", host="127.0.0.1:$U"))
 time.sleep(3600)
 PY
