@@ -29,7 +29,7 @@ test: test-fast audit ## everything: test-fast, audit, sealed boxes on bwrap
 test-fast: setup ## formatting, lints, unit tests; no engine
 	@cargo fmt --check
 	@$(CARGO) clippy --locked --all-targets -- -D warnings
-	@$(CARGO) test --locked --lib --test wire --test json --test json_fuzz --test policy --test usage --test agents
+	@$(CARGO) test --locked --lib --test wire --test json --test json_fuzz --test policy --test usage --test agents --test pages
 
 audit: ## ledgers against the code, SBOM against the lock file
 	@sh audit/check
