@@ -11,6 +11,7 @@ use sanduk::relay::start::Grants;
 use sanduk::relay::upstream::parse_upstream;
 use sanduk::run::{image, key, life, spec};
 use sanduk::sys::{env, exec};
+use sanduk::wire::text;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ fn main() -> ExitCode {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(error) => {
             // A closed standard error is no reason to fail differently.
-            let _ = writeln!(std::io::stderr(), "sanduk: {error}");
+            let line = text::escaped(&error.to_string());
+            let _ = writeln!(std::io::stderr(), "sanduk: {line}");
             ExitCode::from(error.exit().code())
         }
     }
@@ -60,8 +62,8 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
         "relay" => foreground(relay(&given)?),
         "build" => image::build(&build(&given)?, &env::read()),
         "list" => print(&list(&given)?),
-        "man" => print(&pages::man(VERSION)),
-        "version" => print(&format!("sanduk {VERSION}\n")),
+        "man" => no_operand(&given).and_then(|()| print(&pages::man(VERSION))),
+        "version" => no_operand(&given).and_then(|()| print(&format!("sanduk {VERSION}\n"))),
         "completions" => {
             let shell = operand(&given)?.unwrap_or_default();
             let text = pages::completions(shell)

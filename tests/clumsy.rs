@@ -310,3 +310,39 @@ fn trap_79_a_call_in_flight_at_the_timeout() {
     assert_eq!(rig.receipt()["usage"]["uncounted"], 1);
     rig.assert_clean();
 }
+
+/// An error is one line that no terminal acts on, whatever was typed.
+#[test]
+fn errors_are_one_line_without_escapes() {
+    for words in [
+        &["fo\u{1b}[31mo\nx"][..],
+        &["run", "--fo\u{1b}]0;x\u{7}", "x"],
+        &["run", "x", "--mode", "a\nb\u{9b}31m\u{202e}"],
+        &["run", "x", "--upstream", "http://a\u{1b}[31m"],
+        &["run", "x", "--provider", "\r\u{7f}"],
+        &["man", "\u{1b}c"],
+        &["version", "more"],
+        &["list", "\u{1b}c"],
+        &["keeper"],
+        &["relay-role"],
+        &["mini"],
+        &["inside", "/none/such"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanduk"));
+        command
+            .args(words)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", "/none")
+            .stdin(Stdio::null());
+        let ran = ran(command.current_dir("/").output().unwrap());
+        assert!(matches!(ran.code, Some(2 | 125)), "{words:?}: {:?} {}", ran.code, ran.err);
+        let bare = ran.err.strip_suffix('\n').unwrap();
+        assert!(
+            bare.starts_with("sanduk: cannot ") && !bare.contains(char::is_control),
+            "{words:?}: {:?}",
+            ran.err
+        );
+        assert!(!bare.contains('\u{202e}'), "{words:?}: {bare}");
+    }
+}
