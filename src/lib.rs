@@ -121,6 +121,7 @@ pub mod relay {
 /// One run: what it is, its record, its keeper, its report.
 #[forbid(unsafe_code)]
 pub mod run {
+    pub mod boxes;
     pub mod channel;
     pub mod container;
     pub mod control;
@@ -141,6 +142,7 @@ pub mod run {
     pub mod read;
     pub mod receipt;
     pub mod report;
+    pub mod shell;
     pub mod show;
     pub mod spec;
     pub mod state;

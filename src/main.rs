@@ -2,14 +2,14 @@
 //! layer; nothing else is decided.
 
 use sanduk::catalog::providers::Protocol;
-use sanduk::catalog::{agents, providers};
+use sanduk::catalog::{agents, images, providers};
 use sanduk::cli::parse::{self, Given};
 use sanduk::cli::{pages, table};
 use sanduk::error::{Error, Exit};
 use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::upstream::parse_upstream;
-use sanduk::run::{image, key, life, spec};
+use sanduk::run::{boxes, image, key, life, shell, spec};
 use sanduk::sys::{env, exec};
 use sanduk::wire::text;
 use std::ffi::OsString;
@@ -61,6 +61,30 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
         }
         "relay" => foreground(relay(&given)?),
         "build" => image::build(&build(&given)?, &env::read()),
+        "ps" => {
+            no_operand(&given)?;
+            print(&boxes::Boxes::find(&env::read())?.list(given.has("json")))
+        }
+        "stop" => no_operand(&given).and_then(|()| boxes::Boxes::find(&env::read())?.stop(given.has("all"))),
+        "clean" => {
+            no_operand(&given).and_then(|()| boxes::Boxes::find(&env::read())?.clean(given.has("all")))
+        }
+        "destroy" => {
+            no_operand(&given)?;
+            boxes::Boxes::find(&env::read())?.destroy(given.has("all"), agent_of(&given)?)
+        }
+        "shell" => {
+            no_operand(&given)?;
+            shell::shell(agent_of(&given)?, given.value("image"), &env::read())
+        }
+        "system" => match operand(&given)? {
+            Some("status") => print(&shell::status(&env::read())),
+            Some(word @ ("start" | "stop")) => {
+                Err(Error::wrong("do", format!("system {word}"), "docker is managed outside sanduk")
+                    .remedy(format!("sudo systemctl {word} docker")))
+            }
+            _ => Err(Error::wrong("read", "the command line", "say what: system status")),
+        },
         "list" => print(&list(&given)?),
         "man" => no_operand(&given).and_then(|()| print(&pages::man(VERSION))),
         "version" => no_operand(&given).and_then(|()| print(&format!("sanduk {VERSION}\n"))),
@@ -75,6 +99,22 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
             Some(Ok(found)) => print(&pages::command(found)),
             Some(Err(name)) => Err(Error::wrong("print", "help", format!("{name} is not a command"))),
         },
+    }
+}
+
+/// `--agent` of a command about its image.
+fn agent_of(given: &Given) -> Result<&str, Error> {
+    let agent = given.value("agent").unwrap_or("claude");
+    match images::shipped(agent) {
+        Some(_) => Ok(agent),
+        None => {
+            let known = images::names().join(", ");
+            Err(Error::wrong(
+                "find",
+                format!("an image for agent {agent}"),
+                format!("there is one for {known}"),
+            ))
+        }
     }
 }
 

@@ -45,12 +45,12 @@ pub const COMMANDS: &[Command] = &[
     built("relay", "", "the key-holding relay alone, in the foreground"),
     built("list", "agents|providers|runtimes", "what can be named on a command line"),
     built("build", "", "build an agent's image"),
-    later("shell", "", "interactive shell in that image"),
-    later("ps", "", "list boxes"),
-    later("stop", "", "stop boxes, leaving them on disk"),
-    later("clean", "", "stop and delete boxes"),
-    later("destroy", "", "clean, plus image and networks"),
-    later("system", "status", "whether the engine is ready"),
+    built("shell", "", "interactive shell in that image"),
+    built("ps", "", "list boxes"),
+    built("stop", "", "stop boxes that no live run owns, leaving them on disk"),
+    built("clean", "", "remove boxes that no live run owns"),
+    built("destroy", "", "clean, plus image and network"),
+    built("system", "status", "whether the engine is ready"),
     later("assistant", "add|list|show|enable|disable", "scheduled assistants"),
     later("tell", "NAME TEXT", "queue a message for an assistant"),
     later("tick", "", "run every assistant that is due, once"),
@@ -73,7 +73,10 @@ const RUN: &[&str] = &["run"];
 const BOTH: &[&str] = &["run", "relay"];
 const RELAY: &[&str] = &["relay"];
 const BUILD: &[&str] = &["build"];
-const RUN_BUILD: &[&str] = &["run", "build"];
+const RUN_BUILD: &[&str] = &["run", "build", "shell", "destroy"];
+const PS: &[&str] = &["ps"];
+const REMOVE: &[&str] = &["stop", "clean", "destroy"];
+const SHELL: &[&str] = &["shell"];
 
 const fn flag(
     long: &'static str,
@@ -223,6 +226,9 @@ pub const FLAGS: &[Flag] = &[
         "What the image starts from. Default: what `make image-base` made, else debian:bookworm-slim.",
     ),
     flag("force", "", BUILD, "Build although the image is there, from nothing of an earlier build."),
+    flag("image", "TAG", SHELL, "The image, where it is not the agent's own."),
+    flag("json", "", PS, "As JSON: an array, one object a box."),
+    flag("all", "", REMOVE, "Also the boxes of live runs: those are ended, as by SIGTERM."),
     soon("containerfile", "FILE", "Containerfile of the image."),
     soon("rebuild", "", "Build the image first."),
     soon("oci-runtime", "NAME", "OCI runtime of the engine."),

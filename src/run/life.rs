@@ -93,6 +93,8 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
         watch.show.note(&format!("cannot remove all of the run: {e}; the next command tries again"));
     }
     if let Some(id) = held.stands() {
+        // What makes a kept box ours for `ps` and `clean`, also where the receipt is elsewhere.
+        let _ = state.receipts.make(&names.id, 0o700);
         watch
             .show
             .note(&format!("the box is kept, stopped; `docker rm -v {id}` or `sanduk clean` removes it"));
