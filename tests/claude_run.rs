@@ -8,7 +8,8 @@ mod rig;
 
 use rig::{Ran, Rig, script};
 use sanduk::catalog::images;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
@@ -25,6 +26,10 @@ fn ready() -> bool {
 
 /// `sanduk run` with Claude Code; keys of three providers are exported.
 fn run(rig: &Rig, more: &[&str]) -> Ran {
+    rig::ran(command(rig, more).output().unwrap())
+}
+
+fn command(rig: &Rig, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sanduk"));
     command
         .args(["run", "Do it, and say what you did.", "--runtime", "docker", "--agent", "claude", "-w"])
@@ -39,7 +44,7 @@ fn run(rig: &Rig, more: &[&str]) -> Ran {
         .env("ANTHROPIC_API_KEY", rig::KEY)
         .env("OPENAI_API_KEY", OTHER_KEYS[0])
         .env("OPENROUTER_API_KEY", OTHER_KEYS[1]);
-    rig::ran(command.output().unwrap())
+    command
 }
 
 fn rig(script: &str) -> Rig {
@@ -62,7 +67,7 @@ fn a_whole_run() {
         cat /proc/[0-9]*/environ 2>/dev/null | grep -ac ANTHROPIC_API_[K]EY > control.txt; \
         sed 1q /proc/1/cmdline | tr '\\0' ' ' > first.txt; echo It is done. > REPORT.md; id -u";
     // The key is asked for: another one would get no answer.
-    let mut replies: serde_json::Value = serde_json::from_str(&claude_script(&[look], "it is done")).unwrap();
+    let mut replies: Value = serde_json::from_str(&claude_script(&[look], "it is done")).unwrap();
     replies["key"] = json!(rig::KEY);
     let rig = rig(&replies.to_string());
     let hostile = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/hostile.sh");
@@ -106,32 +111,128 @@ fn a_whole_run() {
     rig.assert_clean();
 }
 
-/// Exit codes of whole runs, each within seconds, and an image that lacks the agent.
+/// A run that ends badly after its first call, which wrote the report.
+struct Bad {
+    /// What the provider answers from the second call on.
+    then: Value,
+    flags: &'static [&'static str],
+    code: u8,
+    /// In the receipt.
+    ending: &'static str,
+    /// In the error line.
+    words: &'static str,
+    /// Calls that reach the provider: the first, what was tried, and what was tried again.
+    calls: RangeInclusive<u64>,
+}
+
+const fn bad(then: Value, code: u8, ending: &'static str, words: &'static str, calls: u64) -> Bad {
+    Bad { then, flags: &[], code, ending, words, calls: calls..=calls }
+}
+
+/// An error of the provider, on every call.
+fn refused(status: u16, headers: &[[&str; 2]]) -> Value {
+    json!({"status": status, "message": "so it is", "headers": headers})
+}
+
+/// Every way a run goes wrong half-way: exit code, error line, statistics, receipt, and the report that was written before. Claude Code
+/// by itself tries a 401 and a 429 again for three minutes; more calls than these would be that.
 #[test]
 fn whole_runs_that_end_badly() {
     if !ready() {
         return;
     }
-    let refused = |status: u16| {
-        json!({"end": "last", "replies": [{"status": status, "message": "so it is"}]}).to_string()
-    };
-    let cut = json!({"end": "last", "replies": [{"text": "half of it", "cut": 60, "times": 99}]}).to_string();
-    for (script, more, code, words) in [
-        (claude_script(&["true", "true"], "x"), &["--max-turns", "1"][..], 5, "turn limit"),
-        (refused(402), &[], 1, "402"),
-        (refused(403), &["--skip-key-check"], 1, "403"),
-        (refused(529), &["--skip-key-check"], 1, "529"),
-        (cut, &[], 1, "reported an error"),
-        (json!({"replies": [{"hang": true}]}).to_string(), &["--timeout", "4"], 124, "--timeout"),
-        (claude_script(&[], "x"), &["--image", rig::IMAGE], 4, "/usr/local/bin/claude"),
-    ] {
-        let rig = rig(&script);
-        let ran = run(&rig, more).code(code).says(words);
-        if code == 4 {
-            ran.says(rig::IMAGE).says("agent claude");
-        }
-        rig.assert_clean();
+    let again = json!({"tools": [{"name": "Bash", "input": {"command": "true"}}]});
+    let hang = json!({"hang": true});
+    // Asked for once more without streaming, after the retries.
+    let cut = json!({"text": "half of it", "cut": 60});
+    let cases = [
+        bad(refused(401, &[]), 1, "failed", "401", 2),
+        bad(refused(402, &[]), 1, "failed", "402", 2),
+        bad(refused(403, &[]), 1, "failed", "403", 2),
+        bad(refused(429, &[]), 1, "failed", "429", 4),
+        bad(refused(429, &[["retry-after", "1"]]), 1, "failed", "429", 4),
+        bad(refused(429, &[["retry-after", "7200"]]), 1, "failed", "429", 2),
+        bad(refused(529, &[]), 1, "failed", "529", 4),
+        Bad { calls: 3..=6, ..bad(cut, 1, "failed", "lost (ECONNRESET)", 0) },
+        Bad { flags: &["--max-turns", "1"], ..bad(again, 5, "cap", "turn limit", 1) },
+        Bad { flags: &["--timeout", "5"], ..bad(hang, 124, "timeout", "--timeout", 2) },
+    ];
+    for case in cases {
+        let rig = rig(&written_then(&case.then));
+        let stats = rig.place.join("stats.json");
+        let mut flags = vec!["--stats-file", stats.to_str().unwrap()];
+        flags.extend(case.flags);
+        ended(&rig, run(&rig, &flags), &case);
     }
+}
+
+/// The first call has the report written, and every later one gets `then`.
+fn written_then(then: &Value) -> String {
+    let write = json!({"tools": [{"name": "Bash", "input": {"command": "echo Half of it. > REPORT.md"}}],
+        "usage": {"input": 10, "output": 5}});
+    json!({"end": "last", "replies": [write, then]}).to_string()
+}
+
+fn ended(rig: &Rig, ran: Ran, case: &Bad) {
+    let what = format!("{} then {}: {}", case.words, case.then, ran.err);
+    assert_eq!(ran.code, Some(case.code.into()), "{what}");
+    let report = rig.work.join("REPORT.md").canonicalize().unwrap().display().to_string();
+    assert!(ran.err.contains(&format!("report -> {report}")), "{what}");
+    assert_eq!(std::fs::read_to_string(&report).unwrap(), "Half of it.\n", "{what}");
+    let stats: Value = serde_json::from_slice(&std::fs::read(rig.place.join("stats.json")).unwrap()).unwrap();
+    let receipt = rig.receipt();
+    for told in [&stats, &receipt] {
+        assert_eq!((&told["exit"], &told["report"]), (&json!(case.code), &json!(report)), "{what}");
+        let error = told["error"].as_str().unwrap_or_default();
+        assert!(error.contains(case.words) && ran.err.contains(error), "{told} {what}");
+        let usage = &told["usage"];
+        let calls = usage["calls"].as_u64().unwrap();
+        assert!(case.calls.contains(&calls), "{calls} calls: {what}");
+        assert_eq!((usage["input"].as_u64(), usage["output"].as_u64()), (Some(10), Some(5)), "{what}");
+    }
+    assert_eq!(
+        (&stats["ok"], &receipt["ending"], &receipt["run"]),
+        (&json!(false), &json!(case.ending), &stats["run"]),
+        "{what}"
+    );
+    assert!(stats["stats"].as_str().unwrap().contains(" call"), "{what}");
+    rig.assert_clean();
+}
+
+/// SIGTERM to `run` while the provider is silent.
+#[test]
+fn a_whole_run_that_is_told_to_end() {
+    if !ready() {
+        return;
+    }
+    let case = bad(json!({"hang": true}), 143, "signal", "signal 15", 2);
+    let rig = rig(&written_then(&case.then));
+    let stats = rig.place.join("stats.json");
+    let child = command(&rig, &["--stats-file", stats.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The preflight, the first call and the second.
+    rig::until("the second call", || (rig.requests() == 3).then_some(()));
+    rig::signal(child.id(), "TERM");
+    ended(&rig, rig::ran(child.wait_with_output().unwrap()), &case);
+}
+
+/// Found before a box exists: a bad key (Claude Code would try it for three minutes), and an image that has no such agent.
+#[test]
+fn whole_runs_that_do_not_begin() {
+    if !ready() {
+        return;
+    }
+    let rig = rig(&json!({"key": "sk-another", "replies": []}).to_string());
+    run(&rig, &[]).code(2).says("refused the key (status 401)").says("check ANTHROPIC_API_KEY");
+    assert_eq!(rig::list(&rig.state.join("sanduk/receipts")).len(), 0);
+    rig.assert_clean();
+    let rig = self::rig(&claude_script(&[], "x"));
+    let ran = run(&rig, &["--image", rig::IMAGE]).code(4).says("/usr/local/bin/claude");
+    ran.says(rig::IMAGE).says("agent claude");
+    rig.assert_clean();
 }
 
 /// The rig's script, with the name that Claude Code has for its shell.

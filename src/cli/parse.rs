@@ -57,11 +57,12 @@ pub fn parse(args: &[OsString]) -> Result<Given, Error> {
     };
     let Some(command) = table::command(name) else { return Err(unknown(&first)) };
     let mut given = Given { command, help: false, operands: Vec::new(), flags: Vec::new() };
-    flags(&mut given, words)?;
+    let read = flags(&mut given, words);
+    // Its flags are not built either: the word comes first.
     if !command.built && !given.help {
         return Err(not_built(&format!("`sanduk {}`", command.name)));
     }
-    Ok(given)
+    read.map(|()| given)
 }
 
 fn flags(given: &mut Given, words: impl Iterator<Item = OsString>) -> Result<(), Error> {
@@ -159,6 +160,7 @@ mod tests {
             (&["run", "--model", "a", "--model", "b"], "stands twice"),
             (&["run", "--budget", "1"], "--budget: not built yet"),
             (&["tick"], "`sanduk tick`: not built yet"),
+            (&["serve", "--interval", "60"], "`sanduk serve`: not built yet"),
             (&["relay", "--workdir", "x"], "no --workdir"),
             (&["run", "--model"], "model"),
             (&[], "no command"),
