@@ -196,6 +196,17 @@ fn what_goes_upstream() {
         (Chat, r#"{"model":"allowed-model"}"#, r#"{"max_completion_tokens":1000,"model":"allowed-model"}"#),
         (
             Chat,
+            r#"{"model":"allowed-model","max_tokens":9,"reasoning":{"effort":"low","max_tokens":64000}}"#,
+            r#"{"model":"allowed-model","max_tokens":9,"reasoning":{"effort":"low","max_tokens":1000}}"#,
+        ),
+        // What a message says chooses nothing, what it is tagged with does.
+        (
+            Chat,
+            r#"{"model":"allowed-model","max_tokens":9,"messages":[{"model":"allowed-model","content":[{"model":"x","Model":2}]}]}"#,
+            r#"{"model":"allowed-model","max_tokens":9,"messages":[{"model":"allowed-model","content":[{"model":"x","Model":2}]}]}"#,
+        ),
+        (
+            Chat,
             r#"{"model":"allowed-model","max_completion_tokens":null}"#,
             r#"{"model":"allowed-model","max_completion_tokens":1000}"#,
         ),
@@ -378,6 +389,20 @@ fn refusals() {
         (403, Messages, r#"{"model":"allowed-model","max_tokens":1,"fallbacks":"default"}"#),
         (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"moderation":{"model":"x"}}"#),
         (403, Messages, r#"{"model":"allowed-model","max_tokens":1,"tools":[{"model":"x"}]}"#),
+        (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"messages":[{"role":"user"},{"model":"x"}]}"#),
+        (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"tools":[{"type":"openrouter:fusion"}]}"#),
+        (
+            403,
+            Chat,
+            r#"{"model":"allowed-model","max_tokens":1,"tools":[{"type":"openrouter:sub\u0061gent"}]}"#,
+        ),
+        (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"tools":[{"parameters":{"model":"x"}}]}"#),
+        (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"tools":[{"parameters":{"models":["x"]}}]}"#),
+        (403, Responses, r#"{"model":"allowed-model","tools":[{"type":"image_generation"}]}"#),
+        (403, Responses, r#"{"model":"allowed-model","tools":[{"svg":{"model":"x"}}]}"#),
+        (403, Chat, r#"{"model":"allowed-model","max_tokens":1,"compound_custom":{"models":{}}}"#),
+        (400, Chat, r#"{"model":"allowed-model","max_tokens":1,"messages":[{"Model":"x"}]}"#),
+        (400, Chat, r#"{"model":"allowed-model","max_tokens":1,"reasoning":{"max_tokens":"9"}}"#),
         (400, Messages, r#"{"model":"allowed-model","max_tokens":1,"thinking":{"budget_tokens":"5000"}}"#),
         (400, Messages, r#"{"model":"allowed-model","max_tokens":1,"thinking":{"Budget_tokens":5000}}"#),
         (400, Chat, r#"{"model":"allowed-model","max_tokens":1,"n":2}"#),

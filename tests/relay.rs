@@ -2,6 +2,8 @@
 //! the record; the key; the pool. Names begin with the number of the row or item they keep true.
 #![expect(clippy::disallowed_methods, reason = "tests")]
 
+#[path = "relay/lists.rs"]
+mod lists;
 #[path = "relay/money.rs"]
 mod money;
 #[path = "relay/provider_side.rs"]

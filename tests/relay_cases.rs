@@ -43,7 +43,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
-/// Key-safe: the table asks for unknown fields and queries to pass.
+/// Key-safe (as the rig has it): the table asks for unknown fields and queries to pass.
 const ARGS: [&str; 4] = ["--allow-model", "allowed-model", "--max-tokens-cap", "1000"];
 /// Sent behind each case: answered with 200 only on a connection that goes on.
 const PROBE: &str = "probe-of-the-test";

@@ -145,11 +145,11 @@ fn call(
     admit::token(relay, head)?;
     let route = admit::route(relay, head)?;
     admit::content(head)?;
-    admit::sealed(&relay.provider, &relay.grants, route, head)?;
     let held = Held::new(&relay.body_bytes, std::mem::take(room));
     let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
     let body = received.body.bytes();
     keyless_head(relay, head)?;
+    admit::sealed(&relay.provider, &relay.grants, route, head)?;
     relay.tripwire.request(&relay.key, body)?;
     let judged = match head.method {
         "GET" => policy::bodyless(),

@@ -1,10 +1,11 @@
-//! `calls.jsonl`: what was asked, what was allowed, how it ended. No bodies, no header values, no secret. One JSON object per
-//! line; each holds the SHA-256 of the line before it (without its LF), the first holds 64 zeros. Fields of every line:
-//! `n` from 1, `prev`, `at_ms` since the epoch, `kind`. By kind:
-//! `start` `version provider upstream sealed allow_models max_tokens_cap` · `verdict` `call method path bytes model streamed clamped`
-//! · `outcome` `call status ended bytes millis input cache_read cache_write output reasoning cost owed complete model` (counters
-//! that were not reported are absent) · `denied` `method path status why remedy` · `denied_again` `times` (of the line before of
-//! kind `denied`) · `end` `why`. A verdict without an outcome is a call that may have been charged.
+//! `calls.jsonl`: what was asked, what was allowed, how it ended. No bodies, no header values but those refused for what they
+//! switch on, no secret. One JSON object per line; each holds the SHA-256 of the line before it (without its LF), the first holds
+//! 64 zeros. Fields of every line: `n` from 1, `prev`, `at_ms` since the epoch, `kind`. By kind:
+//! `start` `version provider upstream sealed allow_models max_tokens_cap allow_server_tools allow_fields` · `verdict` `call method
+//! path bytes model streamed clamped` · `outcome` `call status ended bytes millis input cache_read cache_write output reasoning
+//! cost owed complete model` (counters that were not reported are absent) · `denied` `method path status why remedy` ·
+//! `denied_again` `times` (of the line before of kind `denied`) · `end` `why`. A verdict without an outcome is a call that may
+//! have been charged.
 
 use crate::relay::start::{Denied, Grants};
 use crate::sys::proc;

@@ -75,6 +75,14 @@ struct Seal;
 
 /// The flag that widens the model list.
 const MODEL_FLAG: &str = "--allow-model";
+/// Tools of a provider that run models which the request need not name.
+const MODEL_TOOLS: [&str; 5] = [
+    "image_generation",
+    "openrouter:advisor",
+    "openrouter:fusion",
+    "openrouter:image_generation",
+    "openrouter:subagent",
+];
 /// The flag that sets the cap.
 const CAP_FLAG: &str = "--max-tokens-cap";
 
@@ -175,6 +183,12 @@ impl<'a> Judge<'a> {
             for found in self.with(Rule::ModelList) {
                 if !matches!(found.kind, Kind::Array | Kind::Null) {
                     return Err(forbidden(format!("{} may choose another model", path_text(found.path))));
+                }
+            }
+            for found in self.with(Rule::ToolType).filter(|f| f.kind == Kind::String) {
+                let name = json_text::decoded(json_text::inside(self.bytes, &found.span));
+                if MODEL_TOOLS.iter().any(|t| t.as_bytes() == &*name) {
+                    return Err(forbidden(format!("{} may run another model", path_text(found.path))));
                 }
             }
             if let Some(found) = self.with(Rule::Router).find(|f| f.kind != Kind::Null) {

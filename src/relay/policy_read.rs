@@ -18,6 +18,8 @@ pub enum Rule {
     ModelList,
     /// Lets the server choose a model.
     Router,
+    /// Some tools run a model of their own choice.
+    ToolType,
     /// Bounds the output.
     Cap,
     /// Bounds a part of the output; must stay below the cap.
@@ -62,6 +64,17 @@ const JUDGED: &[(&[Step<'static>], Rule)] = &[
     (&[Member("tools")], Rule::Parent),
     (&[Member("tools"), Each, Member("model")], Rule::MoreModel),
     (&[Member("tools"), Each, Member("max_tokens")], Rule::Cap),
+    (&[Member("tools"), Each, Member("svg")], Rule::Parent),
+    (&[Member("tools"), Each, Member("svg"), Member("model")], Rule::MoreModel),
+    (&[Member("tools"), Each, Member("parameters")], Rule::Parent),
+    (&[Member("tools"), Each, Member("parameters"), Member("model")], Rule::MoreModel),
+    (&[Member("tools"), Each, Member("parameters"), Member("models")], Rule::ModelList),
+    (&[Member("tools"), Each, Member("parameters"), Member("models"), Each], Rule::MoreModel),
+    (&[Member("tools"), Each, Member("type")], Rule::ToolType),
+    (&[Member("messages")], Rule::Parent),
+    (&[Member("messages"), Each, Member("model")], Rule::MoreModel),
+    (&[Member("reasoning")], Rule::Parent),
+    (&[Member("reasoning"), Member("max_tokens")], Rule::Cap),
     (&[Member("moderation")], Rule::Parent),
     (&[Member("moderation"), Member("model")], Rule::MoreModel),
     (&[Member("route")], Rule::Router),
@@ -72,6 +85,9 @@ const JUDGED: &[(&[Step<'static>], Rule)] = &[
     (&[Member("context_window_fallbacks")], Rule::Router),
     (&[Member("content_policy_fallbacks")], Rule::Router),
     (&[Member("lora_path")], Rule::Router),
+    (&[Member("lora")], Rule::Router),
+    (&[Member("compound_custom")], Rule::Router),
+    (&[Member("api_base")], Rule::Router),
 ];
 
 /// A judged place that the body has.
@@ -106,8 +122,8 @@ pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, Strin
         _ => return Err("the body must be a JSON object".to_string()),
     };
     let mut read = Read { found: Vec::new(), inside, empty: true };
-    // Only below these top-level members is there anything to judge.
-    let mut watched = false;
+    // How deep below the present top-level member there is anything to judge.
+    let mut watched = 0;
     while let Some(token) = scanner.advance().map_err(bad)? {
         if let Some(walk) = &mut walk {
             walk.step(&scanner, &token);
@@ -115,11 +131,11 @@ pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, Strin
         if token.kind == Kind::Name {
             read.empty = false;
             if token.depth == 1 {
-                watched = judged_name(&scanner, &token)?;
-            } else if watched {
+                watched = if judged_name(&scanner, &token)? { deepest(&scanner) } else { 0 };
+            } else if token.depth <= watched {
                 judged_name(&scanner, &token)?;
             }
-        } else if watched && !matches!(token.kind, Kind::ObjectEnd | Kind::ArrayEnd) {
+        } else if token.depth <= watched && !matches!(token.kind, Kind::ObjectEnd | Kind::ArrayEnd) {
             let place = JUDGED.iter().find(|(path, _)| scanner.at_path(&token, path));
             if let Some(&(path, rule)) = place {
                 if read.found.len() >= JUDGED_PLACES {
@@ -130,6 +146,13 @@ pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, Strin
         }
     }
     Ok(read)
+}
+
+/// The length of the longest path below the present top-level member.
+fn deepest(scanner: &Scanner<'_>) -> usize {
+    let name = scanner.member_of(0).unwrap_or_default();
+    let below = |path: &[Step<'_>]| matches!(path.first(), Some(Member(first)) if first.as_bytes() == name);
+    JUDGED.iter().filter(|(path, _)| below(path)).map(|(path, _)| path.len()).max().unwrap_or(0)
 }
 
 /// Whether the table has this member name at its place; a name that is one of the table's but for case is refused.

@@ -49,14 +49,6 @@ pub fn mode(asked: &Asked) -> Result<Mode, Error> {
         "open" => Mode::Open,
         _ => return Err(refused(format!("--mode {text}"), "the modes are sealed, key-safe and open")),
     };
-    let lifts =
-        [("allow-server-tools", asked.allow_server_tools), ("allow-field", !asked.allow_fields.is_empty())];
-    if let Some((flag, _)) = lifts.into_iter().find(|(_, given)| *given && mode != Mode::Sealed) {
-        return Err(refused(
-            format!("--{flag} with --mode {text}"),
-            "it lifts what only sealed mode refuses",
-        ));
-    }
     without_effect(asked, mode)?;
     if asked.proxy && mode != Mode::Sealed {
         return Err(refused(
@@ -70,10 +62,13 @@ pub fn mode(asked: &Asked) -> Result<Mode, Error> {
 /// Flags of one mode, given in another.
 fn without_effect(asked: &Asked, mode: Mode) -> Result<(), Error> {
     let (open, name) = (mode == Mode::Open, mode.name());
+    let lifts = "it lifts what only sealed mode refuses";
     let relayed = "nothing stands between agent and provider there that could hold it";
     let flags = [
         (!open, "--network", asked.network.is_some(), "the mode decides the network; only open takes it"),
         (!open, "--base-url", asked.base_url.is_some(), "the agent is pointed at the relay; see --upstream"),
+        (mode != Mode::Sealed, "--allow-server-tools", asked.allow_server_tools, lifts),
+        (mode != Mode::Sealed, "--allow-field", !asked.allow_fields.is_empty(), lifts),
         (open, "--allow-model", !asked.allow_models.is_empty(), relayed),
         (open, "--max-tokens-cap", asked.max_tokens_cap.is_some(), relayed),
         (open, "--log-dir", asked.log_dir.is_some(), "no call is seen that could be recorded"),

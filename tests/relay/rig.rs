@@ -210,7 +210,11 @@ impl Relay {
         let listen = if unix { "unix:relay.sock" } else { "tcp:127.0.0.1:0" };
         let upstream = format!("http://{}", provider.address);
         let mut args = vec!["relay", "--listen", listen, "--token-file", "token", "--key-file", "key"];
-        args.extend(["--host", "relay.test", "--mode", "key-safe"]);
+        args.extend(["--host", "relay.test"]);
+        // What no list stands between is tested in the mode that has none.
+        if !more.contains(&"--mode") {
+            args.extend(["--mode", "key-safe"]);
+        }
         if !more.contains(&"--upstream") {
             args.extend(["--upstream", &upstream]);
         }
