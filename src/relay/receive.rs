@@ -181,4 +181,18 @@ mod tests {
         drop(a);
         assert_eq!(total.load(Ordering::Relaxed), limits::BODY_TOTAL.saturating_sub(10));
     }
+
+    /// Memory of an earlier body is room, never content.
+    #[test]
+    fn an_earlier_body_is_not_seen() {
+        let total = AtomicUsize::new(0);
+        let mut held = Held::new(&total, b"earlier body".to_vec());
+        assert!(held.add(b"new").is_ok());
+        assert_eq!(held.bytes(), b"new");
+        // What is here already is offered whole, and counted.
+        assert_eq!(held.space(1000).map(|s| s.len()).ok(), Some(1000));
+        assert_eq!((held.bytes(), total.load(Ordering::Relaxed)), (&b"new"[..], 1003));
+        assert_eq!(held.into_room().len(), 1003);
+        assert_eq!(total.load(Ordering::Relaxed), 0);
+    }
 }
