@@ -29,3 +29,42 @@ test: test-fast audit ## everything: test-fast, audit, sealed boxes on bwrap
 test-fast: setup ## formatting, lints, unit tests; no engine
 	@cargo fmt --check
 	@$(CARGO) clippy --locked --all-targets -- -D warnings
+	@$(CARGO) test --locked --lib --test wire --test json --test json_fuzz --test policy --test usage --test agents --test pages
+
+audit: ## ledgers against the code, SBOM against the lock file
+	@sh audit/check
+
+fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
+	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test usage -- --nocapture
+
+bench: setup ## ratios against nginx, the Python tool, bare bwrap; all in one run
+	@$(CARGO) build --release --locked --bin sanduk --example upstream
+	@TARGET=$(TARGET) sh tests/support/bench.sh
+
+image-base: ## a base image of Debian's signed packages, where no registry can be reached; needs docker
+	@sh .ci/setup docker
+
+dist: setup ## release binary without paths of this machine, with checksum and SBOM, in build/
+	@sh audit/rebuild
+
+# The targets of the tool this one replaces, as one line each.
+.PHONY: sync qa test-all test-container image image-rebuild run run-proxy shell ps logs stop clean distclean destroy system-start system-stop system-status
+sync: build
+qa: test-fast
+test-all test-container: test
+image: build ## the agent's image if it is missing (ARGS='--agent mini')
+	@$(BIN) build $(ARGS)
+image-rebuild: build
+	@$(BIN) build --force $(ARGS)
+run run-proxy: build
+	@$(BIN) run '$(TASK)' -w $(WORK) $(ARGS)
+shell ps stop destroy: build
+	@$(BIN) $@ $(ARGS)
+logs:
+	@ls -l "$${XDG_STATE_HOME:-$$HOME/.local/state}/sanduk/receipts"
+clean: build
+	@$(BIN) clean $(ARGS)
+distclean:
+	@rm -rf target build
+system-start system-stop system-status: build
+	@$(BIN) system $(@:system-%=%)
