@@ -488,6 +488,41 @@ fn hostile_names_in_refusals() {
     }
 }
 
+/// The conversation after a search: with the flag what came back may be sent back, without it nothing of it.
+#[test]
+fn answers_of_server_tools() {
+    let found = json!([{"type": "web_search_result", "url": "https://x.test", "title": "t", "encrypted_content": "e", "page_age": null}]);
+    let fetched = json!({"type": "web_fetch_result", "url": "https://x.test", "retrieved_at": "t", "content": {
+        "type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d: e"}, "title": "t"}});
+    let cited = json!([{"type": "web_search_result_location", "url": "u", "title": "t", "encrypted_index": "i", "cited_text": "c"}]);
+    let blocks = [
+        json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}),
+        json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": found}),
+        json!({"type": "web_fetch_tool_result", "tool_use_id": "s", "content": fetched}),
+        json!({"type": "text", "text": "x", "citations": cited}),
+    ];
+    let (provider, rules) = shipped("anthropic");
+    let sent = Sent { provider: &provider, rules: &rules, path: "/v1/messages", query: None, headers: &[] };
+    let (sealed, lifted) = (sealed(), Grants { allow_server_tools: true, ..sealed() });
+    for block in blocks {
+        let body = |block: &Value| {
+            json!({"model": "m", "max_tokens": 5, "messages": [{"role": "assistant", "content": [block]}]})
+                .to_string()
+        };
+        let got = |grants: &Grants, block: &Value| {
+            send(&sent, body(block).as_bytes(), grants).map(|_| ()).map_err(|r| r.remedy.to_string())
+        };
+        assert_eq!(got(&lifted, &block), Ok(()), "{block}");
+        assert_eq!(got(&sealed, &block), Err("--allow-server-tools".into()), "{block}");
+        let odd: Value = serde_json::from_str(&block.to_string().replace("\"url\"", "\"zz\"")).unwrap();
+        assert!(odd == block || got(&lifted, &odd).is_err(), "{odd}");
+    }
+    let ran = json!({"type": "code_execution_tool_result", "tool_use_id": "s", "content": {"type": "x"}});
+    let body = json!({"model": "m", "max_tokens": 5, "messages": [{"role": "assistant", "content": [ran]}]})
+        .to_string();
+    assert!(send(&sent, body.as_bytes(), &lifted).is_err());
+}
+
 /// The cap goes in under the provider's own name.
 #[test]
 fn a_missing_cap_has_the_providers_name() {

@@ -7,12 +7,13 @@
 mod mutate;
 
 use mutate::rounds;
-use sanduk::catalog::providers::{ChatCap, Protocol};
+use sanduk::catalog::providers::{self, ChatCap, Protocol};
 use sanduk::relay::policy::{self, Rules};
 use sanduk::relay::start::Grants;
 use sanduk::wire::json::{Bad, Scanner};
 use serde_json::Value;
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 const SEEDS: &[&str] = &[
     r#"{"model":"m","max_tokens":64000,"stream":true,"messages":[{"role":"user","content":"hé\n\ud83d\ude00\u0000"}],"x":-0.5e+7}"#,
@@ -114,7 +115,11 @@ fn edited_bodies_read_the_same() {
 /// Whether there was anything to edit.
 fn edits_are_the_only_change(protocol: Protocol, text: &[u8]) -> bool {
     let grants = Grants { max_tokens_cap: Some(1000), ..Grants::default() };
-    let Ok(judged) = policy::body(protocol, text, &grants, &rules(true)) else { return false };
+    let free = policy::body(protocol, text, &grants, &rules(true));
+    // The lists only ever take away.
+    let listed = policy::body(protocol, text, &Grants { sealed: true, ..grants.clone() }, tables(protocol));
+    assert!(listed.is_err() || free.is_ok(), "{}", text.escape_ascii());
+    let Ok(judged) = free else { return false };
     let upstream = policy::parts(text, &judged.edits).concat();
     assert!(scan(&upstream).is_ok(), "what goes upstream is no JSON: {}", upstream.escape_ascii());
     let Ok(mut before) = serde_json::from_slice::<Value>(text) else { return false };
@@ -143,4 +148,13 @@ fn edits_are_the_only_change(protocol: Protocol, text: &[u8]) -> bool {
 /// No tables.
 fn rules(include_usage: bool) -> Rules {
     Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
+}
+
+/// Of a provider that has the protocol.
+fn tables(protocol: Protocol) -> &'static Rules {
+    static BOTH: LazyLock<[Rules; 2]> = LazyLock::new(|| {
+        ["anthropic", "openai"].map(|name| Rules::of(&providers::shipped(name).unwrap()).unwrap())
+    });
+    let [anthropic, openai] = &*BOTH;
+    if matches!(protocol, Protocol::Messages | Protocol::CountTokens) { anthropic } else { openai }
 }

@@ -107,9 +107,9 @@ impl<'a> Walk<'a> {
                         format!("{} refers to something outside the request", place(scanner, token.depth));
                     return self.refuse(why, Cow::Borrowed(""));
                 }
-                let name = scanner.member_of(token.depth.saturating_sub(1));
+                let name = || scanner.member_of(token.depth.saturating_sub(1));
                 let reference = token.kind == Json::Name
-                    && matches!(name, Some(b"$ref" | b"$dynamicRef" | b"$recursiveRef"));
+                    && matches!(name(), Some(b"$ref" | b"$dynamicRef" | b"$recursiveRef"));
                 self.zone = Zone::Schema(depth, reference);
             }
             Zone::Opaque(_) | Zone::Over => {}
@@ -200,27 +200,24 @@ impl<'a> Walk<'a> {
         }
         let name = decoded(inside(self.bytes, &token.span));
         let found = shape.kinds.iter().position(|k| k.name.as_ref().is_some_and(|n| n.as_bytes() == &*name));
-        let kind = found.and_then(|at| shape.kinds.get(at));
+        let server = found.and_then(|at| shape.kinds.get(at)).is_some_and(|k| k.server);
+        if found.is_some() && (!server || self.grants.allow_server_tools) {
+            if let Some(frame) = self.frames.last_mut() {
+                frame.kind = found;
+            }
+            return;
+        }
         let name = String::from_utf8_lossy(&name);
         let at = place(scanner, token.depth);
-        match kind {
-            Some(kind) if !kind.server || self.grants.allow_server_tools => {
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.kind = found;
-                }
-            }
-            _ if self.allowed(&format!("{at}={name}")) => {
-                self.frames.pop();
-                self.zone = Zone::Opaque(token.depth.saturating_sub(1));
-            }
-            Some(_) => {
-                let why = format!("{at} {} is not allowed here: the provider would run it", quoted(&name));
-                self.refuse(why, Cow::Borrowed("--allow-server-tools"));
-            }
-            None => {
-                let remedy = remedy(&format!("{at}={name}"));
-                self.refuse(format!("{at} {} is not allowed here", quoted(&name)), remedy);
-            }
+        let named = format!("{at}={name}");
+        if self.allowed(&named) {
+            self.frames.pop();
+            self.zone = Zone::Opaque(token.depth.saturating_sub(1));
+        } else if server {
+            let why = format!("{at} {} is not allowed here: the provider would run it", quoted(&name));
+            self.refuse(why, Cow::Borrowed("--allow-server-tools"));
+        } else {
+            self.refuse(format!("{at} {} is not allowed here", quoted(&name)), remedy(&named));
         }
     }
 
