@@ -526,6 +526,47 @@ fn an_image_that_is_not_there() {
     rig.assert_clean();
 }
 
+/// An image without the agent's program: exit 4, naming both.
+#[test]
+fn an_image_without_the_agent() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::on(Docker, &script(&[], "done"));
+    let mut command = rig.command(&["x"]);
+    let args: Vec<_> = command.get_args().map(|a| a.to_os_string()).collect();
+    let args = args.iter().map(|a| if a == "mini" { "claude".into() } else { a.clone() });
+    let mut other = Command::new(command.get_program());
+    other.args(args).env_clear().current_dir(&rig.place).stdin(Stdio::null());
+    other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command = other;
+    ran(command.output().unwrap()).code(4).says(IMAGE).says("claude").says("No such file");
+    rig.assert_clean();
+}
+
+/// TRAPS 40: a network of the name that is not what this program makes is refused, with how to be rid of it.
+#[test]
+fn trap_40_a_network_that_somebody_changed() {
+    let rig = Rig::with(&script(&[], "done"), &["--runtime", "docker", "--mode", "key-safe", "--image", "i"]);
+    let bin = rig.place.join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(rig.place.join("d.sock")).unwrap();
+    for network in
+        ["bridge true false yes", "bridge false true yes", "bridge false false ", "macvlan false  yes"]
+    {
+        let body = format!(
+            "#!/bin/sh\ncase \"$*\" in *'image inspect'*) echo sha256:0;; *) echo '{network}';; esac\n"
+        );
+        std::fs::write(bin.join("docker"), body).unwrap();
+        std::fs::set_permissions(bin.join("docker"), PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = rig.command(&["x"]);
+        command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        command.env("DOCKER_HOST", format!("unix://{}/d.sock", rig.place.display()));
+        ran(command.output().unwrap()).code(4).says("docker network rm sanduk-open");
+    }
+    assert!(rig.records().is_empty());
+}
+
 /// `--as-root`: a directory of root's is refused without it, and printed with it; the box then has uid 0 and no capability.
 #[test]
 fn box_b04_a_box_of_root_is_asked_for_by_name() {

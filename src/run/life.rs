@@ -116,9 +116,7 @@ fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), 
         Ending::Signal(number) => {
             Error::new(Exit::Signal(number), "start the box", "", format!("signal {number} came first"))
         }
-        other => {
-            Error::fault("start", "the relay", verdict(spec.engine, &other, &Outcome::default(), None).2)
-        }
+        other => Error::fault("start", "the relay", verdict(spec, &other, &Outcome::default(), None).2),
     })?;
     report::prepare(spec, watch.show)?;
     watch.show.begin();
@@ -152,7 +150,7 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
     let mut notes: Vec<String> = cleared.iter().map(|p| format!("cleared the set-id bits of {p}")).collect();
     notes.extend(unseen.iter().map(|why| format!("cannot look for set-id bits in {why}")));
     let (mut exit, word, mut error) =
-        verdict(spec.engine, ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
+        verdict(spec, ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
     if let (true, Some(docker)) = (outcome.unstarted, &spec.docker) {
         error.push_str(&format!("; the image is {}: does it have agent {}?", docker.image, spec.agent.name));
     }
@@ -238,7 +236,7 @@ fn summary(
 
 /// Exit code, word for the receipt, and one line where it went wrong.
 fn verdict(
-    engine: Engine,
+    spec: &Spec,
     ending: &Ending,
     outcome: &Outcome,
     code: Option<i32>,
@@ -250,7 +248,9 @@ fn verdict(
             (Exit::Cap, "cap", format!("the agent stopped at its turn limit: {}", shown(&outcome.error)))
         }
         Ending::Turn if outcome.unstarted => {
-            (Exit::Engine, "engine", format!("the agent could not start: {}", shown(&outcome.error)))
+            // Program and image, both: one of the two is not what the caller thinks.
+            let place = spec.docker.as_ref().map_or(String::new(), |d| format!(" in the image {}", d.image));
+            (Exit::Engine, "engine", format!("the agent could not start{place}: {}", shown(&outcome.error)))
         }
         Ending::Turn if outcome.finished => {
             let words = if outcome.error.trim().is_empty() { &outcome.text } else { &outcome.error };
@@ -268,6 +268,7 @@ fn verdict(
             (Exit::Signal(*number), "signal", format!("interrupted by signal {number}"))
         }
         Ending::Engine(words) => {
+            let engine = spec.engine;
             let remedy = match engine {
                 Engine::Bwrap => bwrap::remedy(words),
                 Engine::Docker => docker::remedy(words),
