@@ -47,24 +47,30 @@ image-base: ## a base image of Debian's signed packages, where no registry can b
 dist: setup ## release binary without paths of this machine, with checksum and SBOM, in build/
 	@sh audit/rebuild
 
-# The targets of the tool this one replaces, as one line each.
-.PHONY: sync qa test-all test-container image image-rebuild run run-proxy shell ps logs stop clean distclean destroy system-start system-stop system-status
+# The targets of the tool this one replaces, as one line each. The task goes by the environment: it may hold any character.
+export TASK
+.PHONY: sync qa test-all test-container test-live image image-rebuild run run-proxy shell ps logs stop clean distclean destroy system-start system-stop system-status
 sync: build
 qa: test-fast
 test-all test-container: test
+test-live:
+	@echo "make test-live: not built yet: no test calls a real provider" >&2; exit 2
 image: build ## the agent's image if it is missing (ARGS='--agent mini')
 	@$(BIN) build $(ARGS)
 image-rebuild: build
 	@$(BIN) build --force $(ARGS)
-run run-proxy: build
-	@$(BIN) run '$(TASK)' -w $(WORK) $(ARGS)
+run: build
+	@$(BIN) run "$$TASK" -w $(WORK) $(ARGS)
+run-proxy: build
+	@$(BIN) run "$$TASK" -w $(WORK) --mode sealed $(ARGS)
 shell ps stop destroy: build
 	@$(BIN) $@ $(ARGS)
 logs:
-	@ls -l "$${XDG_STATE_HOME:-$$HOME/.local/state}/sanduk/receipts"
+	@ls -lR "$${XDG_STATE_HOME:-$$HOME/.local/state}/sanduk/receipts" 2>/dev/null || echo "no run has left a log"
 clean: build
 	@$(BIN) clean $(ARGS)
-distclean:
+	@rm -rf build
+distclean: clean
 	@rm -rf target build
 system-start system-stop system-status: build
 	@$(BIN) system $(@:system-%=%)

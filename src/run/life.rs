@@ -38,6 +38,15 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     }
     // The key is still in this process: nobody may look into it, and no descriptor of the caller's goes on to a child.
     proc::harden(&[]).map_err(|e| Error::fault("harden", "this process", e))?;
+    let names = Names::new()?;
+    let (token, key) = match spec.mode {
+        // The agent's own, worth nothing elsewhere; the key goes to the relay.
+        Mode::Sealed | Mode::KeySafe => (names.token.clone(), key),
+        Mode::Open => (key.into_text(), Key::none()),
+    };
+    // A flag that the agent does not take is refused here, before the engine is asked for anything.
+    let start = hand::start(&spec, "1", &token, &names.control_secret)?;
+    let start = serde_json::to_vec(&start).map_err(|e| Error::fault("write", "the hand-over", e))?;
     let mut show = Show::new(spec.quiet, env);
     let (tell, news) = mpsc::sync_channel(limits::NEWS);
     follow::signals(&tell)?;
@@ -49,14 +58,6 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     if spec.mode != Mode::Open {
         needs::upstream(&mut spec.upstream)?;
     }
-    let names = Names::new()?;
-    let (token, key) = match spec.mode {
-        // The agent's own, worth nothing elsewhere; the key goes to the relay.
-        Mode::Sealed | Mode::KeySafe => (names.token.clone(), key),
-        Mode::Open => (key.into_text(), Key::none()),
-    };
-    let start = hand::start(&spec, "1", &token, &names.control_secret)?;
-    let start = serde_json::to_vec(&start).map_err(|e| Error::fault("write", "the hand-over", e))?;
     for line in &spec.notes {
         show.note(line);
     }
