@@ -352,7 +352,8 @@ fn mutations_of_good_bodies() {
     assert!(tried.iter().all(|n| *n > 300), "{tried:?}");
 }
 
-/// Bodies of the table and of the recordings that pass as they are.
+/// Bodies that pass as they are: of the table, of the recordings, and of `data/full_bodies.jsonl`, which has what may
+/// pass by the tables.
 fn good_bodies() -> Vec<(String, String, Value)> {
     let mut good = Vec::new();
     for case in cases() {
@@ -364,12 +365,66 @@ fn good_bodies() -> Vec<(String, String, Value)> {
             good.push((case.provider, case.path, serde_json::from_str(text).unwrap()));
         }
     }
+    for line in include_str!("data/full_bodies.jsonl").lines() {
+        let full: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| full[name].as_str().unwrap().to_string();
+        good.push((text("provider"), text("path"), full["body"].clone()));
+    }
     for recorded in recordings() {
         if !recorded.body.to_string().contains("external_web_access") {
             good.push((recorded.provider, recorded.path, recorded.body));
         }
     }
     good
+}
+
+/// Names that the documentation of the providers and of servers like theirs has, whatever their value.
+#[test]
+fn top_level_names_that_are_refused() {
+    let tables: [(&str, &str, &str); 6] = [
+        (
+            "anthropic",
+            "/v1/messages",
+            "fallbacks fallback_credit_token speed inference_geo billing_policy thread compaction diagnostics container mcp_servers user_profile_id output_format betas anthropic_beta max_tokens_to_sample anthropic_version",
+        ),
+        (
+            "anthropic",
+            "/v1/messages/count_tokens",
+            "fallbacks fallback_credit_token speed inference_geo billing_policy thread compaction diagnostics container mcp_servers user_profile_id output_format betas anthropic_beta max_tokens_to_sample anthropic_version max_tokens metadata",
+        ),
+        (
+            "openai",
+            "/v1/responses",
+            "background_options previous_response_id conversation prompt context_management prompt_cache_options prompt_cache_retention safety_identifier user metadata moderation access_programs image max_tool_calls top_logprobs",
+        ),
+        (
+            "openai",
+            "/v1/chat/completions",
+            "web_search_options prediction audio modalities functions function_call metadata moderation user safety_identifier prompt_cache_options prompt_cache_retention logit_bias logprobs top_logprobs best_of",
+        ),
+        (
+            "openrouter",
+            "/api/v1/chat/completions",
+            "models fallbacks route preset provider plugins transforms prompt session_id trace debug deferred_tools stop_server_tools_when image_config safeguards cache_control web_search_options",
+        ),
+        (
+            "compat",
+            "/v1/chat/completions",
+            "n_predict n_cmpl min_tokens ignore_eos thinking_token_budget use_beam_search prompt_logprobs priority stream_interval kv_transfer_params ec_transfer_params bootstrap_host custom_logit_processor logits_processors chat_template chat_template_kwargs documents mm_processor_kwargs media_io_kwargs vllm_xargs structured_outputs regex lora_path session_params input_ids return_hidden_states images_config ngram_corpus_id data_parallel_rank id_slot reasoning_control api_base user_config fallbacks model_list search_parameters enable_search compound_custom data_sources extra_body options bootstrap_port bootstrap_room ebnf stop_regex grammar json_schema lora session_id rid extra_key request_id cache_salt return_routed_experts return_prompt_text routed_dp_rank cache_prompt n_cache_reuse context_window_fallbacks mock_response guardrails tags num_retries litellm_metadata extra_headers search_settings include_domains",
+        ),
+    ];
+    let grants = Grants { sealed: true, ..Grants::default() };
+    for (name, path, fields) in tables {
+        let (provider, rules) = shipped(name);
+        let sent = Sent { provider: &provider, rules: &rules, path, query: None, headers: &[] };
+        for field in fields.split(' ') {
+            for value in ["null", "false", "1", "\"x\"", "[]", "{}", "{\"type\":\"x\"}"] {
+                let body = format!(r#"{{"model":"m","{field}":{value}}}"#);
+                let got = send(&sent, body.as_bytes(), &grants).map(|_| ()).map_err(|r| r.status);
+                assert_eq!(got, Err(403), "{name} {body}");
+            }
+        }
+    }
 }
 
 /// What is refused in sealed mode passes in key-safe mode, where there is no list; models and caps hold in both.

@@ -618,3 +618,39 @@ fn arguments_are_those_of_the_ledger() {
     }
     ran(child.wait_with_output().unwrap()).code(0);
 }
+
+/// What the agent sends by hand from its shell, past its own program: sealed mode refuses the provider's own search; the flag lets it
+/// pass, said at the start and kept in the receipt.
+#[test]
+fn a_search_by_the_provider_needs_the_flag() {
+    // The token as the agent's own program has it.
+    let ask = r#"while IFS= read -r -d '' v; do export "$v"; done < /proc/$1/environ
+at=${SANDUK_MINI_BASE_URL#http://}
+b='{"model":"m-1","max_tokens":1,"messages":[],"tools":[{"type":"web_search_20260318","name":"web_search"}]}'
+exec 3<>/dev/tcp/${at%:*}/${at#*:}
+printf 'POST /v1/messages HTTP/1.1\r\nHost: %s\r\nx-api-key: %s\r\nContent-Length: %s\r\n\r\n%s' "$at" "$SANDUK_MINI_TOKEN" "${#b}" "$b" >&3
+timeout 2 cat <&3 > answer"#;
+    let asking = || {
+        let rig = Rig::new(&script(&["bash ask.sh $PPID; echo done"], "all done"));
+        rig.write("ask.sh", ask);
+        rig
+    };
+    let rig = asking();
+    let ran = rig.run(&["the task"]).code(0);
+    let answer = std::fs::read_to_string(rig.work.join("answer")).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("web_search_20260318"), "{answer}");
+    assert!(!answer.contains("--allow"), "{answer}");
+    assert!(
+        !rig.bodies().iter().any(|b| b.contains("web_search_20260318\",\"name")),
+        "it reached the provider"
+    );
+    ran.says("--allow-server-tools");
+    assert_eq!(rig.receipt()["policy"]["allow_server_tools"], false);
+
+    let rig = asking();
+    rig.run(&["the task", "--allow-server-tools"])
+        .code(0)
+        .says("--allow-server-tools: the provider may search, fetch and run things for the agent");
+    assert!(rig.bodies().iter().any(|b| b.contains("\"tools\":[{\"type\":\"web_search_20260318\"")));
+    assert_eq!(rig.receipt()["policy"]["allow_server_tools"], true);
+}
