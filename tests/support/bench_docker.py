@@ -1,0 +1,119 @@
+"""Rows of `make bench` on docker, called by bench.sh: a run that does nothing against a container that does nothing, and the time until
+Claude Code asks the model its first question, with us and without. Interleaved rounds, medians. The provider is this program."""
+
+import http.server
+import ipaddress
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
+BASE, CLAUDE = "sanduk-base:bookworm", sys.argv[4]
+SANDUK, WORK, USER = sys.argv[1], sys.argv[2], sys.argv[3]
+USAGE = {"input_tokens": 10, "output_tokens": 5}
+EVENTS = [
+    {"type": "message_start", "message": {"type": "message", "id": "msg_1", "role": "assistant", "model": "m", "content": [], "usage": USAGE}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "done"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": USAGE},
+    {"type": "message_stop"},
+]
+STREAM = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in EVENTS)
+FIRST = threading.Event()
+ASKED = [0.0]
+
+
+class Provider(http.server.BaseHTTPRequestHandler):
+    """Answers mini; refuses Claude Code for good, so that it ends at its first call."""
+
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.say(200, json.dumps({"data": []}))
+
+    do_HEAD = do_GET
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        if not FIRST.is_set():
+            ASKED[0] = time.perf_counter()
+            FIRST.set()
+        if self.headers.get("user-agent", "").startswith("claude"):
+            return self.say(402, json.dumps({"type": "error", "error": {"type": "billing_error", "message": "enough"}}))
+        return self.say(200, STREAM, "text/event-stream")
+
+    def say(self, status, body, kind="application/json"):
+        body = body.encode()
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("x-should-retry", "false")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def serve(address):
+    server = http.server.ThreadingHTTPServer((address, 0), Provider)
+    # A client that has left is no event.
+    server.handle_error = lambda *_: None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://{address}:{server.server_address[1]}"
+
+
+def run(argv, text="x", codes=(0,)):
+    """Seconds of the whole command, and until the first model call."""
+    FIRST.clear()
+    began = time.perf_counter()
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    wall = time.perf_counter() - began
+    if done.returncode not in codes:
+        sys.exit(f"bench: {argv[:3]} ended with {done.returncode}: {done.stderr[-300:]}")
+    return wall, (ASKED[0] - began if FIRST.is_set() else None)
+
+
+def rows(what, plain, ours):
+    v = {"plain": [], "ours": []}
+    for _ in range(ROUNDS):
+        v["plain"].append(plain())
+        v["ours"].append(ours())
+    p, o = (sorted(v[k])[ROUNDS // 2] * 1000 for k in ("plain", "ours"))
+    print(f"  {what:<34} plain docker {p:7.0f} ms   sanduk {o:7.0f} ms   ratio {o / p:.2f}   added {o - p:+.0f} ms", flush=True)
+
+
+def gateway():
+    """The host's address on docker's default bridge: docker names it, or it is the first of the subnet."""
+    shown = subprocess.run(["docker", "network", "inspect", "-f", "{{json .IPAM.Config}}", "bridge"],
+                           capture_output=True, text=True, check=False).stdout
+    first = json.loads(shown or "[{}]")[0]
+    return first.get("Gateway") or str(next(ipaddress.ip_network(first.get("Subnet", "127.0.0.1/32")).hosts()))
+
+
+local = serve("127.0.0.1")
+common = [SANDUK, "run", "x", "-w", WORK, "--runtime", "docker", "-q", "--upstream", local]
+mini = common + ["--agent", "mini", "--model", "m", "--image", BASE, "--skip-key-check"]
+rows("a run that does nothing",
+     lambda: run(["docker", "run", "--rm", "--network", "none", BASE, "true"])[0],
+     lambda: run(mini)[0])
+if subprocess.run(["docker", "image", "inspect", CLAUDE], capture_output=True, check=False).returncode != 0:
+    sys.exit(print(f"bench: no {CLAUDE} (sanduk build): the row of Claude Code is left out"))
+try:
+    bridge = serve(gateway())
+except OSError as why:
+    sys.exit(print(f"bench: the bridge's gateway cannot be listened on ({why}): the row of Claude Code is left out"))
+# Flags and variables as in resources/agents/claude.json.
+alone = ["docker", "run", "--rm", "-i", "--user", USER, "--workdir", "/work", "-v", f"{WORK}:/work", "--tmpfs", "/home/agent:mode=1777"]
+for variable in ("HOME=/home/agent", f"ANTHROPIC_BASE_URL={bridge}", "ANTHROPIC_API_KEY=sk-bench", "DISABLE_AUTOUPDATER=1",
+                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1"):
+    alone += ["-e", variable]
+alone += ["--entrypoint", "/usr/local/bin/claude", CLAUDE, "-p", "--output-format", "stream-json", "--verbose", "--setting-sources", "",
+          "--strict-mcp-config", "--tools=Bash,Read,Write,Edit,Glob,Grep", "--dangerously-skip-permissions"]
+rows("until Claude Code's first call",
+     lambda: run(alone, codes=(1,))[1],
+     lambda: run(common + ["--agent", "claude"], codes=(1,))[1])
