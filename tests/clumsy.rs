@@ -244,8 +244,15 @@ fn keys_and_tokens_that_are_none() {
         refused(&rig, &["x", "--key-file", &at(name)], &at(name));
         for (token, key) in [(name, "good"), ("good", name)] {
             let upstream = format!("http://{}", rig.address);
-            let mut relay = Command::new(env!("CARGO_BIN_EXE_sanduk"));
-            relay.args(["relay", "--listen", "tcp:127.0.0.1:0", "--upstream", &upstream]);
+            // One that takes them serves on: the test shall then fail, not wait.
+            let mut relay = Command::new("timeout");
+            relay.args(["20", env!("CARGO_BIN_EXE_sanduk")]).args([
+                "relay",
+                "--listen",
+                "tcp:127.0.0.1:0",
+                "--upstream",
+                &upstream,
+            ]);
             relay.args(["--token-file", &at(token), "--key-file", &at(key)]);
             let ran = ran(relay.stdin(Stdio::null()).output().unwrap()).code(2).says(&at(name));
             assert!(ran.err.contains(if token == name { "the token" } else { "the key" }), "{}", ran.err);
