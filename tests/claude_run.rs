@@ -162,6 +162,9 @@ fn whole_runs_that_end_badly() {
         let stats = rig.place.join("stats.json");
         let mut flags = vec!["--stats-file", stats.to_str().unwrap()];
         flags.extend(case.flags);
+        if !flags.contains(&"--timeout") {
+            flags.extend(["--timeout", "60"]);
+        }
         ended(&rig, run(&rig, &flags), &case);
     }
 }
