@@ -543,6 +543,92 @@ fn hostile_names_in_refusals() {
     }
 }
 
+/// Pictures, files and sounds stand in the request themselves.
+#[test]
+fn data_is_in_place() {
+    let chat = |part: &str| format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
+    let item = |part: &str| format!(r#"{{"model":"m","input":[{{"role":"user","content":[{part}]}}]}}"#);
+    let image = |url: &str| chat(&format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#));
+    let input = |url: &str| item(&format!(r#"{{"type":"input_image","image_url":"{url}"}}"#));
+    let sound = |data: &str| chat(&format!(r#"{{"type":"input_audio","input_audio":{{"data":"{data}"}}}}"#));
+    let file = |data: &str| item(&format!(r#"{{"type":"input_file","file_data":"{data}"}}"#));
+    let (png, pdf) = ("data:image/png;base64,AAAA", "data:application/pdf;base64,AAAA");
+    // A picture of a kind that can refer to others is none.
+    let svg = "data:image/svg+xml;base64,AAAA";
+    let cases = [
+        (image(png), true),
+        (image(svg), false),
+        (image(pdf), false),
+        (image("AAAA"), false),
+        (image("data:image\\/png;base64,AA\\nAA"), true),
+        (input(png), true),
+        (input(svg), false),
+        (input("http://x/data:image/png;base64,AAAA"), false),
+        (sound("AAAA"), true),
+        (sound("/etc/passwd"), false),
+        (sound("file:///a"), false),
+        (file("AAAA"), true),
+        (file(pdf), true),
+        (file("http://x/a.pdf"), false),
+    ];
+    let (provider, rules) = shipped("openai");
+    for (body, passes) in cases {
+        let path = if body.contains("messages") { "/v1/chat/completions" } else { "/v1/responses" };
+        let sent = Sent { provider: &provider, rules: &rules, path, query: None, headers: &[] };
+        assert_eq!(send(&sent, body.as_bytes(), &sealed()).is_ok(), passes, "{body}");
+    }
+}
+
+/// A schema may refer to itself only; a property that is called `$ref` refers to nothing.
+#[test]
+fn schemas_refer_to_nothing_outside() {
+    let zones = [
+        (
+            "anthropic",
+            "/v1/messages",
+            r#"{"model":"m","max_tokens":5,"tools":[{"name":"x","input_schema":@}]}"#,
+        ),
+        (
+            "anthropic",
+            "/v1/messages",
+            r#"{"model":"m","max_tokens":5,"output_config":{"format":{"schema":@,"type":"json_schema"}}}"#,
+        ),
+        (
+            "openai",
+            "/v1/responses",
+            r#"{"model":"m","input":"x","tools":[{"type":"function","name":"x","parameters":@}]}"#,
+        ),
+        (
+            "openai",
+            "/v1/responses",
+            r#"{"model":"m","input":"x","text":{"format":{"type":"json_schema","schema":@}}}"#,
+        ),
+        (
+            "openai",
+            "/v1/chat/completions",
+            r#"{"model":"m","tools":[{"type":"function","function":{"name":"x","parameters":@}}]}"#,
+        ),
+    ];
+    let good = [
+        r##"{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#"}},"$schema":"https://json-schema.org/draft/2020-12/schema"}"##,
+        r##"{"properties":{"$ref":{"type":"string","default":"http://x"}}}"##,
+        r##"{"allOf":[{"$ref":"\u0023/a"},"http://x"]}"##,
+    ];
+    let bad = [
+        r##"{"$ref":"http://x/s.json"}"##,
+        r##"{"properties":{"a":[{"\u0024ref":"file:///etc/passwd#"}]}}"##,
+        r##"{"$defs":{"a":{"$dynamicRef":"x#"}}}"##,
+        r##"{"$ref":""}"##,
+    ];
+    for (name, path, zone) in zones {
+        let (provider, rules) = shipped(name);
+        let sent = Sent { provider: &provider, rules: &rules, path, query: None, headers: &[] };
+        let passes = |schema: &str| send(&sent, zone.replace('@', schema).as_bytes(), &sealed()).is_ok();
+        assert!(good.iter().all(|s| passes(s)), "{zone}");
+        assert!(!bad.iter().any(|s| passes(s)), "{zone}");
+    }
+}
+
 /// The conversation after a search: with the flag what came back may be sent back, without it nothing of it.
 #[test]
 fn answers_of_server_tools() {
