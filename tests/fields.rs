@@ -526,6 +526,21 @@ fn allow_field_lifts_what_it_names() {
         let beside = send(&format!("{more},\"zz_beside\":1"), &[name]).map(|_| ()).unwrap_err();
         assert_eq!(beside.why, "the field zz_beside (a number) is not allowed here", "{more}");
     }
+    // A kind that is allowed says nothing of another, wherever its members stand.
+    let grants = Grants {
+        sealed: true,
+        allow_fields: vec!["tools[].type=memory_20250818".into()],
+        ..Grants::default()
+    };
+    for (tool, passes) in [
+        (r#"{"zz":{"a":[1]},"type":"memory_20250818"}"#, true),
+        (r#"{"zz":{"a":[1]},"type":"custom","name":"x"}"#, false),
+        (r#"{"zz":1,"name":"x","input_schema":{}}"#, false),
+        (r#"{"type":"custom","name":"x","zz":1}"#, false),
+    ] {
+        let body = body(&format!("\"tools\":[{tool}]"));
+        assert_eq!(send(&sent(None, &[]), body.as_bytes(), &grants).is_ok(), passes, "{tool}");
+    }
 }
 
 /// A name that the box made up is shown escaped and cut, and never goes into the command that the operator is told to type.
@@ -540,6 +555,72 @@ fn hostile_names_in_refusals() {
         assert_eq!(refused.status, 403);
         assert!(refused.why.len() < 1000 && !refused.why.contains(['\u{1b}', '\u{202e}']), "{}", refused.why);
         assert!(refused.remedy == "--allow-field" || name.is_empty(), "{}", refused.remedy);
+    }
+}
+
+/// One value of a field passes, its neighbours do not; without a cap too, which has rules of its own for some.
+#[test]
+fn values_are_listed() {
+    let chat = ("openai", "/v1/chat/completions", r#"{"model":"m","messages":[],@}"#);
+    let responses = ("openai", "/v1/responses", r#"{"model":"m","input":"x",@}"#);
+    let messages = ("anthropic", "/v1/messages", r#"{"model":"m","max_tokens":5,"messages":[],@}"#);
+    let router = ("openrouter", "/api/v1/chat/completions", r#"{"model":"m","messages":[],@}"#);
+    let cases = [
+        (chat, "n", "1", &["2", "10", "1.0", "1e0", "-1", "0", "\"1\"", "true", "null"][..]),
+        (chat, "store", "null", &["true", "0", "\"false\""]),
+        (chat, "service_tier", "\"auto\"", &["\"Auto\"", "\"auto \"", "\"flex\"", "null", "[\"auto\"]"]),
+        (responses, "background", "false", &["true", "null", "0"]),
+        (responses, "store", "false", &["true", "null", "0"]),
+        (
+            responses,
+            "include",
+            "[\"reasoning.encrypted_content\"]",
+            &["[\"x\"]", "\"reasoning.encrypted_content\"", "[null]"],
+        ),
+        (
+            responses,
+            "reasoning",
+            "{\"mode\":\"standard\"}",
+            &["{\"mode\":\"pro\"}", "{\"mode\":1}", "{\"max_tokens\":1}"],
+        ),
+        (
+            messages,
+            "cache_control",
+            "{\"ttl\":\"1h\",\"type\":\"ephemeral\"}",
+            &["{}", "{\"type\":\"ephemeral\",\"ttl\":\"12h\"}"],
+        ),
+        (
+            messages,
+            "thinking",
+            "{\"type\":\"adaptive\"}",
+            &["{\"type\":\"adaptive\",\"block_binding\":1}", "{}"],
+        ),
+        (messages, "output_config", "{\"effort\":\"max\"}", &["{\"task_budget\":{}}"]),
+        (
+            messages,
+            "context_management",
+            "{\"edits\":[]}",
+            &["{\"edits\":[{\"type\":\"compact_20260112\"}]}"],
+        ),
+        (
+            router,
+            "usage",
+            "{\"include\":true}",
+            &["{\"include\":false}", "true", "{\"include\":true,\"x\":1}"],
+        ),
+    ];
+    let grants = Grants { sealed: true, ..Grants::default() };
+    for ((name, path, body), field, good, bad) in cases {
+        let (provider, rules) = shipped(name);
+        let sent = Sent { provider: &provider, rules: &rules, path, query: None, headers: &[] };
+        let got = |value: &str| {
+            let body = body.replace('@', &format!("\"{field}\":{value}"));
+            send(&sent, body.as_bytes(), &grants).map(|_| ()).map_err(|r| r.status)
+        };
+        assert_eq!(got(good), Ok(()), "{field}");
+        for value in bad {
+            assert_eq!(got(value), Err(403), "{field} {value}");
+        }
     }
 }
 
