@@ -125,7 +125,7 @@ fn kill_at_instants(part: &str, seed: u64) {
             _ => assert!(matches!(code, Some(4 | 125)), "{part} {n}: {code:?}"),
         }
         until("the end of the box", || rig.containers().is_empty().then_some(()));
-        let calls = rig.requests();
+        let calls = rig.settled();
         let next = Rig::on(Docker, &script(&[], "next"));
         let mut command = next.command(&["x"]);
         command.env("XDG_STATE_HOME", &rig.state);

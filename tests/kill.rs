@@ -121,7 +121,7 @@ fn kill_at_instants(part: &str, seed: u64) {
             assert!(Instant::now() < end, "{part} {n}: alive after the end: {:#?}", left());
             std::thread::sleep(Duration::from_millis(5));
         }
-        let calls = rig.requests();
+        let calls = rig.settled();
         match part {
             "run" => assert_eq!(code, None, "it was killed"),
             "agent" => assert_eq!(code, Some(1), "{n}: an agent without a result has failed"),

@@ -152,6 +152,18 @@ impl Rig {
         self.seen.lock().unwrap().len()
     }
 
+    /// The same, once it stands still: what a killed relay had sent already, the provider may read a moment later.
+    pub fn settled(&self) -> usize {
+        let mut seen = self.requests();
+        loop {
+            std::thread::sleep(Duration::from_millis(250));
+            match self.requests() {
+                now if now == seen => return now,
+                now => seen = now,
+            }
+        }
+    }
+
     /// The only receipt.
     pub fn receipt(&self) -> Value {
         let dir = self.kept();
