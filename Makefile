@@ -37,7 +37,7 @@ audit: ## ledgers against the code, SBOM against the lock file
 fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
 	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test usage -- --nocapture
 
-bench: setup ## ratios against nginx, the Python tool, bare bwrap; all in one run
+bench: setup ## ratios against nginx, the Python tool, bare bwrap, plain docker; all in one run
 	@$(CARGO) build --release --locked --bin sanduk --example upstream
 	@TARGET=$(TARGET) sh tests/support/bench.sh
 
