@@ -37,21 +37,17 @@ pub fn parse_upstream(url: &str, insecure: bool) -> Result<Upstream, Error> {
 
 /// Fills in what needs the world: addresses, and the path of openssl where TLS is spoken. Before confinement. Errors: exit 2.
 pub fn prepare(upstream: &mut Upstream) -> Result<(), Error> {
-    let host = upstream.host.trim_end_matches('.');
+    let on = format!("{}:{}", upstream.host, upstream.port);
     #[expect(clippy::disallowed_methods, reason = "NET-20 name of the upstream, once, before confinement")]
-    let found = net::resolve(host, upstream.port);
-    let addresses = found.map_err(|e| Error::wrong("find the address of", upstream.host.clone(), e))?;
-    if addresses.is_empty() {
-        return Err(Error::wrong("find the address of", upstream.host.clone(), "the name has none"));
+    let found = net::resolve(upstream.host.trim_end_matches('.'), upstream.port);
+    upstream.addresses = found.map_err(|e| {
+        Error::wrong("find the address of", on.clone(), e).remedy("check the network, or give --upstream")
+    })?;
+    if upstream.addresses.is_empty() {
+        return Err(Error::wrong("find the address of", on, "it has none"));
     }
-    upstream.addresses = addresses;
     if upstream.tls {
-        let Some(path) = exec::find_fixed("openssl") else {
-            let why = "it is in none of the fixed directories";
-            return Err(Error::wrong("find", "openssl", why).remedy("install the package openssl"));
-        };
-        upstream.openssl = path.display().to_string();
-        tls::check_openssl(&upstream.openssl).map_err(|why| Error::wrong("use", "openssl", why))?;
+        upstream.openssl = openssl()?;
     }
     if let Some(given) = &upstream.ca_file {
         // openssl runs in another directory and under rules made of real paths.
@@ -64,6 +60,17 @@ pub fn prepare(upstream: &mut Upstream) -> Result<(), Error> {
         tls::argv(upstream, *address).map_err(|e| Error::wrong("speak TLS to", upstream.host.clone(), e))?;
     }
     Ok(())
+}
+
+/// The system's openssl, from fixed directories: PATH does not choose what sees the key.
+fn openssl() -> Result<String, Error> {
+    let path = exec::find_fixed("openssl").ok_or_else(|| {
+        Error::wrong("find", "openssl", "it is in none of the system's directories")
+            .remedy("install openssl 3 (apt install openssl)")
+    })?;
+    let path = path.display().to_string();
+    tls::check_openssl(&path).map_err(|why| Error::wrong("use", path.clone(), why))?;
+    Ok(path)
 }
 
 /// `host`, `host:port`, `[v6]`, `[v6]:port`; the brackets stay.

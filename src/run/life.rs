@@ -6,6 +6,7 @@ use crate::engine::{bwrap, docker};
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::start::Stop;
+use crate::relay::upstream;
 use crate::run::control::Client;
 use crate::run::follow::{self, Ending, Watch};
 use crate::run::held::{Held, Kept, LAST_LOOK, Names};
@@ -56,7 +57,7 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     let engine = needs::engine(&spec)?;
     needs::program(&spec)?;
     if spec.mode != Mode::Open {
-        needs::upstream(&mut spec.upstream)?;
+        upstream::prepare(&mut spec.upstream)?;
     }
     for line in &spec.notes {
         show.note(line);

@@ -1,17 +1,15 @@
-//! What a run needs of the host: an engine that answers, openssl 3 where the provider speaks TLS, the provider's addresses. Found
-//! before anything is made; the box and the confined relay could find none of it. Called by `life`.
+//! What a run needs of the host: an engine that answers, and the agent's program where the engine has no image of it. Found before
+//! anything is made. Called by `life`.
 
 use crate::engine::plan::Mode;
 use crate::engine::{bwrap, docker};
 use crate::error::{Error, Exit};
 use crate::limits;
-use crate::relay::start::Upstream;
-use crate::relay::tls;
 use crate::run::daemon::{Daemon, Image};
 use crate::run::spec::Spec;
 use crate::sys::exec::{self, Ended, Feed};
 use crate::sys::file;
-use crate::sys::net::{self, Conn};
+use crate::sys::net::Conn;
 use std::path::Path;
 
 /// An engine that answered.
@@ -66,37 +64,6 @@ pub fn program(spec: &Spec) -> Result<(), Error> {
         "put {} on this host, use an image of it (--runtime docker), or take --agent mini",
         path.display()
     )))
-}
-
-/// Fills in where the provider is and what speaks TLS to it.
-pub fn upstream(upstream: &mut Upstream) -> Result<(), Error> {
-    if upstream.tls {
-        upstream.openssl = openssl()?;
-    }
-    let on = format!("{}:{}", upstream.host, upstream.port);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "NET-46 the provider's name, resolved before the relay is confined"
-    )]
-    let found = net::resolve(&upstream.host, upstream.port);
-    upstream.addresses = found.map_err(|e| {
-        Error::wrong("find the address of", on.clone(), e).remedy("check the network, or give --upstream")
-    })?;
-    match upstream.addresses.is_empty() {
-        true => Err(Error::wrong("find the address of", on, "it has none")),
-        false => Ok(()),
-    }
-}
-
-/// The system's openssl, from fixed directories: PATH does not choose what sees the key.
-fn openssl() -> Result<String, Error> {
-    let path = exec::find_fixed("openssl").ok_or_else(|| {
-        Error::wrong("find", "openssl", "it is in none of the system's directories")
-            .remedy("install openssl 3 (apt install openssl)")
-    })?;
-    let path = path.display().to_string();
-    tls::check_openssl(&path).map_err(|why| Error::wrong("use", path.clone(), why))?;
-    Ok(path)
 }
 
 /// The first output of `program --version`.
