@@ -98,6 +98,8 @@ pub mod relay {
     pub mod inject;
     pub mod leak;
     pub mod log;
+    mod log_order;
+    pub mod log_read;
     pub mod policy;
     pub mod policy_fields;
     mod policy_forms;
@@ -105,6 +107,7 @@ pub mod relay {
     pub mod pool;
     pub mod preflight;
     pub mod receive;
+    pub mod record;
     pub mod refuse;
     pub mod serving;
     pub mod start;

@@ -142,6 +142,8 @@ pub const ORDER_BYTES: usize = 256 * 1024;
 pub const TOKEN_BYTES: usize = 1024;
 /// An old `calls.jsonl` that is read to go on with its chain; a larger one must be moved away.
 pub const LOG_BYTES: u64 = 256 * 1024 * 1024;
+/// One line of `calls.jsonl`: the longest is a `start` with the whole policy, which comes in an order of `ORDER_BYTES`.
+pub const LOG_LINE_BYTES: u64 = 1024 * 1024;
 /// Characters of a method or a path that a log line or a message shows.
 pub const SHOWN_CHARS: usize = 200;
 /// Connections that may wait to be accepted: with 5 the kernel drops SYNs and clients stall for seconds.

@@ -75,7 +75,7 @@ pub struct Upstream {
 }
 
 /// The model policy of a run.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grants {
     /// `sealed` or `key-safe`.

@@ -1,0 +1,69 @@
+//! In which order the records of a call log may stand; numbers of calls. Called by `log_read`.
+
+use crate::relay::record::{Record, Resumed};
+use std::collections::BTreeSet;
+
+/// What the records so far allow the next to be.
+#[derive(Default)]
+pub struct Order {
+    /// Verdicts, which is the number of the last call.
+    pub calls: u64,
+    /// Calls since the last `start` that have a verdict and no outcome yet.
+    pub open: BTreeSet<u64>,
+    /// The last record is an `end`.
+    pub ended: bool,
+    after_denied: bool,
+}
+
+impl Order {
+    /// Takes the record in, or says why it cannot stand here.
+    pub fn admit(&mut self, n: u64, record: &Record) -> Result<(), String> {
+        let start = matches!(record, Record::Start(_));
+        if n == 1 && !start {
+            return Err("the first record is no start".into());
+        }
+        if self.ended && !start {
+            return Err("a record after the end".into());
+        }
+        match record {
+            Record::Start(s) => self.begin(n, s.resumed.as_ref())?,
+            Record::Verdict(v) if v.call != self.calls.saturating_add(1) => {
+                return Err(format!(
+                    "verdict of call {} where call {} is due",
+                    v.call,
+                    self.calls.saturating_add(1)
+                ));
+            }
+            Record::Verdict(v) => {
+                self.calls = v.call;
+                self.open.insert(v.call);
+            }
+            Record::Outcome(o) if !self.open.remove(&o.call) => {
+                let why = if o.call > self.calls {
+                    "has no verdict"
+                } else {
+                    "has its outcome already, or was left open by an earlier relay"
+                };
+                return Err(format!("outcome of call {}, which {why}", o.call));
+            }
+            Record::DeniedAgain(a) if !self.after_denied || a.times == 0 => {
+                return Err("a refusal repeated where none stands before".into());
+            }
+            Record::Outcome(_) | Record::Denied(_) | Record::DeniedAgain(_) | Record::End(_) => {}
+        }
+        self.ended = matches!(record, Record::End(_));
+        self.after_denied = matches!(record, Record::Denied(_));
+        Ok(())
+    }
+
+    fn begin(&mut self, n: u64, resumed: Option<&Resumed>) -> Result<(), String> {
+        let found = resumed.map(|r| Resumed { torn: 0, ..r.clone() });
+        let open = u64::try_from(self.open.len()).unwrap_or(u64::MAX);
+        let due = (n > 1).then(|| Resumed { lines: n.saturating_sub(1), calls: self.calls, open, torn: 0 });
+        if found != due {
+            return Err("what it says it found before it (resumed) is not what stands there".into());
+        }
+        self.open.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! What a line of `calls.jsonl` says. One set of types for the writer (`log`) and the reader (`log_read`); `audit/LOG.md` says the
+//! same to an operator. No bodies, no header values but those refused for what they switch on, no secret.
+//!
+//! One JSON object per line. On every line: `n` from 1, `prev` (SHA-256 of the line before, without its LF; 64 zeros on the first),
+//! `at_ms` since the epoch, `kind`. The rest is by kind, below. Within one `VERSION` members are only added, and only such as may be
+//! absent (`#[serde(default)]`); what changes or drops one is another version.
+
+use crate::relay::start::{Denied, Grants};
+use serde::{Deserialize, Serialize};
+
+/// Version of the schema, in each `start` record.
+pub const VERSION: u64 = 1;
+
+/// The record before the first.
+pub const NO_PREV: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// One line, as it is written.
+#[derive(Debug, Serialize)]
+pub struct Line<'a> {
+    /// Number of the line, from 1.
+    pub n: u64,
+    /// SHA-256 of the line before.
+    pub prev: &'a str,
+    /// Wall clock, milliseconds since the epoch. Clocks are set: it may fall.
+    pub at_ms: u64,
+    /// What it says.
+    #[serde(flatten)]
+    pub record: &'a Record,
+}
+
+/// By `kind`.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Record {
+    /// The relay serves.
+    Start(Start),
+    /// A call may go upstream.
+    Verdict(Verdict),
+    /// It ended.
+    Outcome(Outcome),
+    /// A request was refused.
+    Denied(Denied),
+    /// The refusal of the line before came again so many times.
+    DeniedAgain(Again),
+    /// The relay stops; nothing follows but another `start`.
+    End(End),
+}
+
+/// See `Record::Start`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// `VERSION` of who writes from here on.
+    pub v: u64,
+    /// Of this program.
+    pub version: String,
+    /// Its name.
+    pub provider: String,
+    /// As a person writes it.
+    pub upstream: String,
+    /// What an earlier relay left in this log; absent in the first line, present in every other start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Resumed>,
+    /// The policy.
+    #[serde(flatten)]
+    pub grants: Grants,
+}
+
+/// What a relay found that goes on with a log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// Lines before this one.
+    pub lines: u64,
+    /// Verdicts among them: the next call has the number after this.
+    pub calls: u64,
+    /// Calls with a verdict and no outcome. They were perhaps made and charged.
+    pub open: u64,
+    /// Bytes of a line that was torn by a crash and is cut off. It was never synced, so no call was made for it.
+    pub torn: u64,
+}
+
+/// See `Record::Verdict`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Number of the call within this log, from 1, without gaps.
+    pub call: u64,
+    /// `GET` or `POST`.
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+    /// Body bytes as they go upstream.
+    pub bytes: u64,
+    /// As in `policy::Judged`.
+    pub model: Option<String>,
+    /// As in `policy::Judged`.
+    pub streamed: bool,
+    /// As in `policy::Judged`.
+    pub clamped: Vec<String>,
+}
+
+/// See `Record::Outcome`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// As in its verdict.
+    pub call: u64,
+    /// What the client got; for an answer that was replaced, what the provider said; 0: nothing came before the relay's end.
+    pub status: u16,
+    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreachable`, `silent`, `broken`, `stopped` (by the relay's end).
+    pub ended: String,
+    /// Body bytes that came, as sent.
+    pub bytes: u64,
+    /// From the request's last byte to the answer's last.
+    pub millis: u64,
+    /// What the answer reported.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// `usage::Usage` in the order of the log. A counter that was not reported is absent, which is not zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// See `usage::Usage`; so for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<u64>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<u64>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<u64>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<u64>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<u64>,
+    /// See above. Finite where it was written by us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// See above.
+    pub owed: bool,
+    /// See above.
+    pub complete: bool,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
+
+/// See `Record::DeniedAgain`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Again {
+    /// Without the one that has a line of its own.
+    pub times: u64,
+}
+
+/// See `Record::End`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// One clause.
+    pub why: String,
+}

@@ -1,0 +1,188 @@
+//! The reader of a call log: what was written, and every way in which it can be damaged.
+
+use sanduk::relay::log_read::{Reader, Tail, What};
+use sanduk::relay::record::{
+    Again, Counts, End, Line, NO_PREV, Outcome, Record, Resumed, Start, VERSION, Verdict,
+};
+use sanduk::relay::start::{Denied, Grants};
+use sanduk::wire::digest::sha256_hex;
+
+fn start(resumed: Option<Resumed>) -> Record {
+    let (version, provider, upstream) = ("0.1.0".into(), "p".into(), "https://p".into());
+    let grants = Grants { allow_models: vec!["m".into()], ..Grants::default() };
+    Record::Start(Start { v: VERSION, version, provider, upstream, resumed, grants })
+}
+
+fn verdict(call: u64) -> Record {
+    let (method, path, clamped) = ("POST".into(), "/v1/x".into(), vec!["max_tokens=9".into()]);
+    Record::Verdict(Verdict { call, method, path, bytes: 3, model: None, streamed: false, clamped })
+}
+
+fn outcome(call: u64) -> Record {
+    let counts = Counts { input: Some(1), cost: Some(0.5), model: Some("m".into()), ..Counts::default() };
+    Record::Outcome(Outcome { call, status: 200, ended: "whole".into(), bytes: 2, millis: 1, counts })
+}
+
+fn denied() -> Record {
+    let (method, path, why) = ("GET".into(), "/x".into(), "no".into());
+    Record::Denied(Denied { method, path, status: 403, why, remedy: String::new() })
+}
+
+fn end() -> Record {
+    Record::End(End { why: "x".into() })
+}
+
+fn log(records: &[Record]) -> Vec<u8> {
+    let (mut all, mut prev) = (Vec::new(), NO_PREV.to_string());
+    for (record, n) in records.iter().zip(1..) {
+        let line = serde_json::to_vec(&Line { n, prev: &prev, at_ms: 7, record }).unwrap();
+        prev = sha256_hex(&line);
+        all.extend_from_slice(&line);
+        all.push(b'\n');
+    }
+    all
+}
+
+/// Lines that hold, and what ended the reading.
+fn read(text: &[u8]) -> (u64, Option<(u64, What)>) {
+    let mut reader = Reader::new(text, 1 << 30);
+    loop {
+        match reader.advance() {
+            Ok(Some(_)) => {}
+            Ok(None) => return (reader.lines(), None),
+            Err(bad) => return (reader.lines(), Some((bad.line, bad.what))),
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let found = Resumed { lines: 4, calls: 2, open: 1, torn: 3 };
+    let records = [
+        start(None),
+        verdict(1),
+        verdict(2),
+        outcome(2),
+        start(Some(found)),
+        verdict(3),
+        denied(),
+        Record::DeniedAgain(Again { times: 4 }),
+        outcome(3),
+        end(),
+    ];
+    let text = log(&records);
+    let mut reader = Reader::new(&text[..], 1 << 20);
+    for record in &records {
+        assert_eq!(reader.advance().unwrap().unwrap().record, *record);
+    }
+    assert_eq!(reader.advance(), Ok(None));
+    assert_eq!((reader.lines(), reader.calls(), reader.open(), reader.ended()), (10, 3, 0, true));
+    assert_eq!(reader.bytes(), text.len() as u64);
+    assert_eq!(reader.head(), sha256_hex(text.split(|b| *b == b'\n').nth(9).unwrap()));
+}
+
+#[test]
+fn records_out_of_order() {
+    let found = |open| Some(Resumed { lines: 2, calls: 1, open, torn: 0 });
+    for (records, line) in [
+        (vec![verdict(1)], 1),
+        (vec![start(Some(Resumed::default()))], 1),
+        (vec![start(None), start(None)], 2),
+        (vec![start(None), verdict(1), start(found(0))], 3),
+        (vec![start(None), verdict(1), start(found(1)), outcome(1)], 4),
+        (vec![start(None), verdict(2)], 2),
+        (vec![start(None), outcome(1)], 2),
+        (vec![start(None), verdict(1), verdict(1)], 3),
+        (vec![start(None), verdict(1), outcome(1), outcome(1)], 4),
+        (vec![start(None), Record::DeniedAgain(Again { times: 1 })], 2),
+        (vec![start(None), denied(), Record::DeniedAgain(Again { times: 0 })], 3),
+        (vec![start(None), end(), denied()], 3),
+    ] {
+        assert_eq!(read(&log(&records)), (line - 1, Some((line, What::Order))), "{records:?}");
+    }
+}
+
+#[test]
+fn every_cut_and_every_changed_byte_is_found_but_in_the_last_line() {
+    let text = log(&[start(None), verdict(1), outcome(1), denied()]);
+    let ends: Vec<usize> =
+        text.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
+    for cut in 0..text.len() {
+        let whole = ends.iter().filter(|e| **e <= cut).count() as u64;
+        let clean = cut == 0 || ends.contains(&cut);
+        assert_eq!(read(&text[..cut]), (whole, (!clean).then_some((whole + 1, What::Torn))), "{cut}");
+    }
+    for at in 0..ends[2] {
+        for byte in [0, b' ', b'\r', b'\n', b'"', b'0', 0xff] {
+            let mut changed = text.clone();
+            changed[at] = byte;
+            assert!(changed == text || read(&changed).1.is_some(), "{at} {byte}");
+        }
+    }
+}
+
+#[test]
+fn a_tail_is_whole_or_not() {
+    let text = log(&[start(None), verdict(1)]);
+    for (cut, whole) in [(1, true), (2, false)] {
+        let mut reader = Reader::new(&text[..text.len() - cut], 1 << 20);
+        assert!(reader.advance().unwrap().is_some());
+        assert_eq!(reader.advance().unwrap_err().what, What::Torn);
+        let bytes = text.len() as u64 - cut as u64 - reader.bytes();
+        assert_eq!(reader.tail(), Some(Tail { bytes, whole }));
+        assert_eq!((reader.lines(), reader.calls()), (1, 0));
+        assert_eq!(reader.take_tail().is_ok(), whole);
+        assert_eq!((reader.lines(), reader.calls()), if whole { (2, 1) } else { (1, 0) });
+    }
+}
+
+#[test]
+fn forms_kinds_versions_sizes() {
+    let first = log(&[start(None)]);
+    let line = String::from_utf8(first.clone()).unwrap();
+    for (text, what) in [
+        (line.replace("\"v\":1", "\"v\":2"), What::Version),
+        (line.replace("\"v\":1,", ""), What::Form),
+        (line.replace("start", "begin"), What::Kind),
+        (line.replace("\"n\":1", "\"n\":\"1\""), What::Form),
+        (line.replace("\"n\":1", "\"n\":1.0"), What::Form),
+        (line.replace("\"n\":1", "\"n\":2"), What::Chain),
+        (line.replace("000", "001"), What::Chain),
+        (line.replace("\"n\":1", "\"n\":1,\"x\":0,\"x\":0"), What::Form),
+        (line.replace("\"n\":1", "\"n\":1,\"\\u006e\":1"), What::Form),
+        (line.replace('\n', "\r\n"), What::Form),
+        (format!("\u{feff}{line}"), What::Form),
+        (format!(" {line}"), What::Form),
+        (format!("\n{line}"), What::Form),
+        (format!("{line}\n"), What::Form),
+        (line.replace("https", "ht\0tps"), What::Form),
+        (
+            line.replace("\"n\":1", &format!("\"n\":1,\"x\":{}{}", "[".repeat(200), "]".repeat(200))),
+            What::Form,
+        ),
+        (line.replace("\"n\":1", &format!("\"n\":1,\"x\":\"{}\"", "x".repeat(1 << 20))), What::Size),
+    ] {
+        assert_eq!(read(text.as_bytes()).1.map(|(_, what)| what), Some(what), "{text:.200}");
+    }
+    assert_eq!(read(&line.replace("https", "\u{e4}").into_bytes()), (1, None));
+    let mut short = Reader::new(&first[..], 10);
+    assert_eq!(short.advance().unwrap_err().what, What::Size);
+}
+
+#[test]
+fn no_bytes_make_it_panic() {
+    let text =
+        log(&[start(None), verdict(1), outcome(1), denied(), Record::DeniedAgain(Again { times: 1 }), end()]);
+    let mut seed = 1u64;
+    for _ in 0..3000 {
+        let mut changed = text.clone();
+        for _ in 0..3 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let at = (seed >> 33) as usize % changed.len();
+            changed[at] = (seed >> 20) as u8;
+        }
+        read(&changed);
+    }
+    assert_eq!(read(b""), (0, None));
+    assert_eq!(read(&[0; 4096]).1, Some((1, What::Torn)));
+}
