@@ -2,25 +2,24 @@
 //! daemon's own account, the next command finds nothing of it, and a run beside it is undisturbed. Promise 5 of the design.
 #![expect(clippy::disallowed_methods, reason = "tests")]
 
+#[path = "run/killing.rs"]
+mod killing;
 #[path = "run/rig.rs"]
 #[expect(dead_code, reason = "tests/run.rs uses the rest")]
 mod rig;
 
-use rig::On::Docker;
-use rig::{IMAGE, PATIENCE, Rig, list, processes, ran, script, signal, until};
+use killing::{busy, draws, ended, line, next_works};
+use rig::On::{Bwrap, Docker};
+use rig::{IMAGE, Rig, list, processes, ran, script, signal, skipped, until};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// Instants per process.
-const TIMES: u64 = 5;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 fn ready() -> bool {
     let look = Command::new("docker").args(["image", "inspect", IMAGE]).stdin(Stdio::null()).output();
     let there = look.is_ok_and(|done| done.status.success());
     if !there {
-        #[expect(clippy::disallowed_macros, reason = "tests")]
-        let () = eprintln!("docker: no daemon, or it has no image {IMAGE}: this test is left out");
+        skipped(&format!("docker_kill: no docker daemon, or it has no image {IMAGE} (make image-base)"));
     }
     there
 }
@@ -28,11 +27,6 @@ fn ready() -> bool {
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-fn line(pid: u32) -> String {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).replace('\0', " ")
 }
 
 /// Children of `pid` whose command line holds `words`.
@@ -60,84 +54,65 @@ fn victim(rig: &Rig, run: u32, part: &str) -> Option<u32> {
     }
 }
 
-/// xorshift64: the same instants each time.
-fn instants(seed: u64) -> impl Iterator<Item = Duration> {
-    let mut x = seed | 1;
-    (0..TIMES).map(move |n| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        // The first ones while things start, the last ones in the middle of calls.
-        Duration::from_millis(x % (60 + n * 350))
-    })
-}
-
-fn busy() -> String {
-    let commands: Vec<String> = (0..60).map(|n| format!("echo {n} > last; sleep 0.05")).collect();
-    script(&commands.iter().map(String::as_str).collect::<Vec<_>>(), "done")
-}
-
-#[track_caller]
-fn ended(run: &mut Child, what: &str) -> Option<i32> {
-    let end = Instant::now() + PATIENCE * 2;
-    loop {
-        if let Some(status) = run.try_wait().unwrap() {
-            return status.code();
-        }
-        assert!(Instant::now() < end, "{what}: the run hangs");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Kills `part` at each instant while another run of another state goes on beside.
+/// Kills `part` at each instant while another run of another state goes on beside. Two at a time: most of it is waiting for the daemon.
 fn kill_at_instants(part: &str, seed: u64) {
     if !ready() {
         return;
     }
     let beside = Rig::on(Docker, &script(&["sleep 1"; 12], "beside is done"));
     let undisturbed = beside.start(&["x"]);
-    for (n, instant) in instants(seed).enumerate() {
-        let rig = Rig::on(Docker, &busy());
-        let mut run = rig.start(&["x"]);
-        // The command line lives for half a second: its instants are counted from its start.
-        if part != "cli" {
-            std::thread::sleep(instant);
+    let all: Vec<(usize, u64)> = draws(seed).enumerate().collect();
+    let (first, second) = all.split_at(all.len() / 2);
+    std::thread::scope(|s| {
+        for half in [first, second] {
+            s.spawn(move || half.iter().for_each(|(n, draw)| kill_at(part, *n, *draw)));
         }
-        let found = until("the process to kill", || match victim(&rig, run.id(), part) {
-            Some(pid) => Some(Some(pid)),
-            None => run.try_wait().unwrap().map(|_| None),
-        });
-        if part == "cli" {
-            std::thread::sleep(Duration::from_millis(u64::try_from(instant.as_millis()).unwrap() % 400));
-        }
-        let record =
-            rig.records().first().map(|r| std::fs::read_to_string(r.join("record")).unwrap_or_default());
-        let record = record.unwrap_or_default();
-        let channel = record.lines().find_map(|l| l.strip_prefix("channel=")).map(str::to_string);
-        let pid = found.unwrap_or_else(|| panic!("{part} {n}: the run ended before"));
-        signal(pid, "KILL");
-        let code = ended(&mut run, &format!("{part} {n}"));
-        match part {
-            "run" => assert_eq!(code, None, "it was killed"),
-            "agent" => assert_eq!(code, Some(1), "{n}: an agent without a result has failed"),
-            // Killed when it had said the id already: the run goes on to its end.
-            "cli" => assert!(matches!(code, Some(0 | 4)), "{n}: {code:?}"),
-            _ => assert!(matches!(code, Some(4 | 125)), "{part} {n}: {code:?}"),
-        }
-        until("the end of the box", || rig.containers().is_empty().then_some(()));
-        let calls = rig.settled();
-        let next = Rig::on(Docker, &script(&[], "next"));
-        let mut command = next.command(&["x"]);
-        command.env("XDG_STATE_HOME", &rig.state);
-        ran(command.output().unwrap()).code(0);
-        assert_eq!(rig.requests(), calls, "{part} {n}: a call after the end");
-        if let Some(channel) = channel {
-            assert!(!Path::new("/tmp").join(&channel).exists(), "{part} {n}: its channel is left");
-        }
-        rig.assert_clean();
-    }
+    });
     ran(undisturbed.wait_with_output().unwrap()).code(0);
     beside.assert_clean();
+}
+
+/// One kill. Even ones while things start, odd ones in the middle of calls.
+fn kill_at(part: &str, n: usize, draw: u64) {
+    let at = format!("{part} {n}");
+    let rig = Rig::on(Docker, &busy());
+    let mut run = rig.start(&["x"]);
+    // The engine's command line lives for half a second: its instants are counted from its start.
+    if part != "cli" {
+        if n % 2 == 1 {
+            until("a model call", || (!rig.bodies().is_empty()).then_some(()));
+        }
+        std::thread::sleep(Duration::from_millis(draw % 500));
+    }
+    let found = until("the process to kill", || match victim(&rig, run.id(), part) {
+        Some(pid) => Some(Some(pid)),
+        None => run.try_wait().unwrap().map(|_| None),
+    });
+    if part == "cli" {
+        std::thread::sleep(Duration::from_millis(draw % 400));
+    }
+    let record = rig.records().first().map(|r| std::fs::read_to_string(r.join("record")).unwrap_or_default());
+    let channel =
+        record.unwrap_or_default().lines().find_map(|l| l.strip_prefix("channel=")).map(str::to_string);
+    let pid = found.unwrap_or_else(|| panic!("{at}: the run ended before"));
+    signal(pid, "KILL");
+    let code = ended(&mut run, &at);
+    match part {
+        "run" => assert_eq!(code, None, "it was killed"),
+        "agent" => assert_eq!(code, Some(1), "{at}: an agent without a result has failed"),
+        // Killed when it had said the id already: the run goes on to its end.
+        "cli" => assert!(matches!(code, Some(0 | 4)), "{at}: {code:?}"),
+        _ => assert!(matches!(code, Some(4 | 125)), "{at}: {code:?}"),
+    }
+    until("the end of the box", || rig.containers().is_empty().then_some(()));
+    let calls = rig.settled();
+    // A sweep is the same whatever the engine of the run that begins with it; bwrap's is the shorter.
+    next_works(if n == 0 { Docker } else { Bwrap }, &rig);
+    assert_eq!(rig.requests(), calls, "{at}: a call after the end");
+    if let Some(channel) = channel {
+        assert!(!Path::new("/tmp").join(&channel).exists(), "{at}: its channel is left");
+    }
+    rig.assert_clean();
 }
 
 /// Keeper and run at once: only the next command can remove the box. Its dead man's switch would end it before.
@@ -146,10 +121,13 @@ fn kill_run_and_keeper_together() {
     if !ready() {
         return;
     }
-    for (n, instant) in instants(99).enumerate() {
+    for (n, draw) in draws(99).enumerate() {
         let rig = Rig::on(Docker, &busy());
         let mut run = rig.start(&["x"]);
-        std::thread::sleep(instant);
+        if n % 2 == 1 {
+            until("a model call", || (!rig.bodies().is_empty()).then_some(()));
+        }
+        std::thread::sleep(Duration::from_millis(draw % 500));
         let keeper = until("the keeper", || victim(&rig, run.id(), "keeper"));
         // Stopped first, so that neither sees the other die.
         for what in ["STOP", "KILL"] {
@@ -158,10 +136,7 @@ fn kill_run_and_keeper_together() {
         }
         assert_eq!(ended(&mut run, "run"), None);
         // What the daemon was told before may still come into being: the sweep has to wait for it.
-        let next = Rig::on(Docker, &script(&[], "next"));
-        let mut command = next.command(&["x"]);
-        command.env("XDG_STATE_HOME", &rig.state);
-        ran(command.output().unwrap()).code(0);
+        next_works(Bwrap, &rig);
         rig.assert_clean();
         assert_eq!(list(&rig.state.join("sanduk/runs")).len(), 0, "{n}");
     }

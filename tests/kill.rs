@@ -2,17 +2,18 @@
 //! command leaves nothing of it, and a run beside it is undisturbed. Promise 5 of the design.
 #![expect(clippy::disallowed_methods, reason = "tests")]
 
+#[path = "run/killing.rs"]
+mod killing;
 #[path = "run/rig.rs"]
 #[expect(dead_code, reason = "tests/run.rs uses the rest")]
 mod rig;
 
+use killing::{busy, draws, ended, line, next_works};
+use rig::On::Bwrap;
 use rig::{PATIENCE, Rig, list, processes, ran, script, signal, until};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Instants per process.
-const TIMES: u64 = 10;
 
 /// Parent and start time of every process that is no zombie (proc(5): fields 4 and 22). A pid alone may be somebody else's by now.
 fn living() -> BTreeMap<u32, (u32, u64)> {
@@ -40,11 +41,6 @@ fn family(root: u32) -> Vec<(u32, u64)> {
     all
 }
 
-fn line(pid: u32) -> String {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).replace('\0', " ")
-}
-
 /// A process of the run by its part in it.
 fn victim(run: u32, part: &str) -> Option<u32> {
     if part == "run" {
@@ -62,32 +58,15 @@ fn victim(run: u32, part: &str) -> Option<u32> {
     family.into_iter().map(|(pid, _)| pid).find(|pid| is(line(*pid)))
 }
 
-/// xorshift64: the same instants each time.
-fn instants(seed: u64) -> impl Iterator<Item = Duration> {
-    let mut x = seed | 1;
-    (0..TIMES).map(move |n| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        // The first ones while things start, the last ones in the middle of calls.
-        Duration::from_millis(x % (40 + n * 60))
-    })
-}
-
-fn busy() -> String {
-    // Calls for some seconds, each with a tool that writes to the work directory.
-    let commands: Vec<String> = (0..60).map(|n| format!("echo {n} > last; sleep 0.05")).collect();
-    script(&commands.iter().map(String::as_str).collect::<Vec<_>>(), "done")
-}
-
 /// Kills `part` at each instant while another run of the same state goes on beside.
 fn kill_at_instants(part: &str, seed: u64) {
     let beside = Rig::new(&script(&["sleep 1"; 8], "beside is done"));
     let undisturbed = beside.start(&["x"]);
-    for (n, instant) in instants(seed).enumerate() {
+    for (n, draw) in (0u64..).zip(draws(seed)) {
         let rig = Rig::new(&busy());
         let mut run = rig.start(&["x"]);
-        std::thread::sleep(instant);
+        // The first ones while things start, the last ones in the middle of calls.
+        std::thread::sleep(Duration::from_millis(draw % (40 + n * 60)));
         // A part that is not there yet is killed as soon as it is.
         let Some(pid) = until("the process to kill", || match victim(run.id(), part) {
             Some(pid) => Some(Some(pid)),
@@ -97,14 +76,7 @@ fn kill_at_instants(part: &str, seed: u64) {
         };
         let before = family(run.id());
         signal(pid, "KILL");
-        let end = Instant::now() + PATIENCE;
-        let code = loop {
-            if let Some(status) = run.try_wait().unwrap() {
-                break status.code();
-            }
-            assert!(Instant::now() < end, "{part} {n}: the run hangs");
-            std::thread::sleep(Duration::from_millis(10));
-        };
+        let code = ended(&mut run, &format!("{part} {n}"));
         // Whatever it had started, at the moment of the kill or after, is gone.
         let place = rig.place.display().to_string();
         let left = || -> Vec<String> {
@@ -128,11 +100,7 @@ fn kill_at_instants(part: &str, seed: u64) {
             _ => assert!(matches!(code, Some(4 | 125)), "{part} {n}: {code:?}"),
         }
         // The next command removes what is left, and works.
-        let text = script(&[], "next");
-        let next = Rig::new(&text);
-        let mut command = next.command(&["x"]);
-        command.env("XDG_STATE_HOME", &rig.state);
-        ran(command.output().unwrap()).code(0);
+        next_works(Bwrap, &rig);
         assert_eq!(rig.requests(), calls, "{part} {n}: a call after the end");
         rig.assert_clean();
     }

@@ -26,6 +26,8 @@ enum State {
     Runs(u32),
     /// How, and the code where there is one.
     Ended(String, Option<i32>),
+    /// It does not answer: why.
+    Unknown(String),
 }
 
 fn exited(how: String, code: Option<i32>) -> Said {
@@ -72,6 +74,7 @@ impl Container {
                 State::Runs(_) if Instant::now() < until => std::thread::sleep(limits::KEEPER_LOOK),
                 State::Runs(_) => return exited("its first process is gone".into(), None),
                 State::Ended(how, code) => return exited(how, code),
+                State::Unknown(why) => return Said::BoxUnknown(Failed { engine: true, why }),
             }
         }
     }
@@ -86,8 +89,8 @@ impl Container {
             Ok(answer) if docker::no_such(&answer.err) => {
                 return State::Ended("the container was removed".into(), None);
             }
-            Ok(answer) => return State::Ended(docker::words(&answer.err), None),
-            Err(e) => return State::Ended(format!("docker: {e}"), None),
+            Ok(answer) => return State::Unknown(docker::words(&answer.err)),
+            Err(e) => return State::Unknown(e.to_string()),
         };
         let mut parts = out.trim().splitn(5, ' ');
         let mut next = || parts.next().unwrap_or_default().trim();

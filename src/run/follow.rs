@@ -254,7 +254,7 @@ impl<'a> Watch<'a> {
             Said::BoxPid(first) => held.note_process("box", first.pid),
             Said::Container(container) => held.note("container", &container.id),
             // Nobody asked, or too late.
-            Said::BoxRuns => {}
+            Said::BoxRuns | Said::BoxUnknown(_) => {}
             Said::BoxExited(exited) => {
                 let words = crate::wire::text::short(exited.words.trim(), 500);
                 let words = if words.is_empty() { exited.how } else { words };
@@ -309,6 +309,7 @@ impl<'a> Watch<'a> {
                     break;
                 }
                 News::Keeper(Said::BoxRuns) => break,
+                News::Keeper(Said::BoxUnknown(failed)) => return self.engine_lost(&failed.why, &why),
                 // It never came into being.
                 News::Keeper(Said::Failed(failed)) if failed.engine => return Ending::Engine(failed.why),
                 News::Signal(number) => return Ending::Signal(number),
@@ -326,6 +327,15 @@ impl<'a> Watch<'a> {
             (Some(words), false) => Ending::Engine(words),
             (Some(words), true) => Ending::Lost(format!("the box ended by itself ({words})")),
             (None, _) => Ending::Box(why),
+        }
+    }
+
+    /// Neither box nor engine answers: what became of the box nobody can say.
+    fn engine_lost(&self, engine: &str, why: &str) -> Ending {
+        let engine = crate::wire::text::short(engine.trim(), 500);
+        match self.started {
+            false => Ending::Engine(engine),
+            true => Ending::Lost(format!("the engine does not answer ({engine}), nor does the box: {why}")),
         }
     }
 

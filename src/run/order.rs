@@ -52,6 +52,8 @@ pub enum Said {
     BoxRuns,
     /// The box is gone, unasked.
     BoxExited(Exited),
+    /// The engine does not answer either: why.
+    BoxUnknown(Failed),
     /// The relay is gone, unasked.
     RelayExited(Exited),
     /// Something could not be started or removed.
