@@ -6,9 +6,9 @@ use crate::limits;
 use crate::relay::answer::{self, Ended};
 use crate::relay::exchange::{self, Failed};
 use crate::relay::inject::{self, Outgoing};
-use crate::relay::log::{Counts, Outcome, Record, Verdict};
 use crate::relay::policy::{self, Judged};
 use crate::relay::receive::Held;
+use crate::relay::record::{Counts, Outcome, Verdict};
 use crate::relay::refuse::{self, Refusal};
 use crate::relay::serving::{Opened, Serving};
 use crate::relay::start::{Call, Denied, Note};
@@ -157,8 +157,7 @@ fn call(
     };
     let pieces = spliced(body, &judged);
     let length = pieces.iter().map(|p| p.len()).sum::<usize>();
-    let mut open =
-        Open { relay, head, judged: &judged, number: relay.log.next_call(), begun: proc::monotonic() };
+    let mut open = Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic() };
     open.record_verdict(length)?;
     let out = Outgoing {
         method: head.method,
@@ -167,7 +166,7 @@ fn call(
         length: (head.method == "POST").then_some(length),
     };
     let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, &relay.key, &out)
-        .inspect_err(|_| drop(relay.take(open.number)))?;
+        .inspect_err(|refusal| open.unsent(refusal.status()))?;
     let mut parts = Vec::with_capacity(pieces.len().saturating_add(1));
     #[expect(clippy::disallowed_methods, reason = "KEY-25 the head with the key, to the provider")]
     parts.push(sent.expose());
@@ -236,19 +235,24 @@ struct Open<'a> {
 
 impl Open<'_> {
     /// No record, no call: on the disk before the first byte goes upstream.
-    fn record_verdict(&self, length: usize) -> Result<(), Refusal> {
-        let record = Record::Verdict(Verdict {
-            call: self.number,
-            method: self.head.method,
-            path: self.head.path,
+    fn record_verdict(&mut self, length: usize) -> Result<(), Refusal> {
+        let verdict = Verdict {
+            call: 0,
+            method: self.head.method.into(),
+            path: self.head.path.into(),
             bytes: u64::try_from(length).unwrap_or(u64::MAX),
-            model: self.judged.model.as_deref(),
+            model: self.judged.model.clone(),
             streamed: self.judged.streamed,
-            clamped: &self.judged.clamped,
-        });
-        self.relay.log.write_synced(&record).map_err(|e| self.unrecorded(&e))?;
-        self.relay.opened(self.number, Opened { call: self.owed(), begun: self.begun });
+            clamped: self.judged.clamped.clone(),
+        };
+        let opened = Opened { call: self.owed(), begun: self.begun };
+        self.number = self.relay.open(verdict, opened).map_err(|e| self.unrecorded(&e))?;
         Ok(())
+    }
+
+    /// It has a verdict, and no head could be made for it.
+    fn unsent(&mut self, status: u16) {
+        self.settle(status, 0, "unsent", Usage::default());
     }
 
     /// The call as it stands while nothing has come back.
@@ -302,22 +306,19 @@ impl Open<'_> {
 
     /// The outcome: recorded, then told. False: it could not be recorded.
     fn settle(&mut self, status: u16, bytes: u64, ended: &str, usage: Usage) -> bool {
-        // The relay's end came first and has recorded it.
-        let Some(Opened { call, .. }) = self.relay.take(self.number) else { return false };
         let millis =
             u64::try_from(proc::monotonic().saturating_sub(self.begun).as_millis()).unwrap_or(u64::MAX);
-        let record = Record::Outcome(Outcome {
-            call: self.number,
-            status,
-            ended,
-            bytes,
-            millis,
-            counts: counts(&usage),
-        });
-        if let Err(e) = self.relay.log.write(&record) {
-            self.unrecorded(&e);
-            return false;
-        }
+        let outcome =
+            Outcome { call: self.number, status, ended: ended.into(), bytes, millis, counts: counts(&usage) };
+        let call = match self.relay.settle(outcome) {
+            Ok(Some(call)) => call,
+            // The relay's end came first and has recorded it.
+            Ok(None) => return false,
+            Err(e) => {
+                self.unrecorded(&e);
+                return false;
+            }
+        };
         self.relay.tell(Note::Call(Call {
             status,
             millis,
@@ -333,7 +334,7 @@ impl Open<'_> {
     }
 }
 
-fn counts(usage: &Usage) -> Counts<'_> {
+fn counts(usage: &Usage) -> Counts {
     Counts {
         input: usage.input,
         cache_read: usage.cache_read,
@@ -343,7 +344,7 @@ fn counts(usage: &Usage) -> Counts<'_> {
         cost: usage.cost.filter(|c| c.is_finite()),
         owed: usage.owed,
         complete: usage.complete,
-        model: usage.model.as_deref(),
+        model: usage.model.clone(),
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::catalog::providers::Provider;
 use crate::error::{Error, Exit};
 use crate::limits;
-use crate::relay::log::{self, Log, NO_PREV};
+use crate::relay::log::Log;
 use crate::relay::pool::Pool;
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::start::{self, Grants, Note, Upstream};
@@ -181,23 +181,13 @@ fn hosts(given: &[String], address: Option<SocketAddr>) -> Vec<String> {
 /// The log of an earlier relay in the same place is gone on with.
 fn open_log(dir: Option<&Path>) -> Result<Log, Error> {
     let Some(path) = dir else {
-        return Ok(Log::new(None, 0, NO_PREV.into()));
+        return Ok(Log::none());
     };
     let bad = |e: std::io::Error| Error::wrong("open", format!("{}/calls.jsonl", path.display()), e);
     #[expect(clippy::disallowed_methods, reason = "FILE-22 --log-dir of the relay in the foreground")]
     let dir = file::Dir::make_all(path, 0o700).map_err(bad)?;
-    let before = match dir.read("calls.jsonl", limits::LOG_BYTES) {
-        Ok(text) => text,
-        Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
-        Err(e) => return Err(bad(e).remedy("move it away")),
-    };
-    let (n, prev, torn) = log::continues(&before);
-    let fd = dir.append("calls.jsonl").map_err(bad)?;
-    if torn {
-        let mut file = File::from(fd.try_clone().map_err(bad)?);
-        file.write_all(b"\n").map_err(bad)?;
-    }
-    Ok(Log::new(Some(fd), n, prev))
+    let log = dir.append("calls.jsonl").map_err(bad)?;
+    Log::open(File::from(log), &mut |_| {})
 }
 
 /// A thread that waits for signals.

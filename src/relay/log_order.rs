@@ -56,11 +56,17 @@ impl Order {
         Ok(())
     }
 
+    /// The first start says nothing of what was before it, unless that was nothing but a torn line; every other says it all.
     fn begin(&mut self, n: u64, resumed: Option<&Resumed>) -> Result<(), String> {
-        let found = resumed.map(|r| Resumed { torn: 0, ..r.clone() });
         let open = u64::try_from(self.open.len()).unwrap_or(u64::MAX);
-        let due = (n > 1).then(|| Resumed { lines: n.saturating_sub(1), calls: self.calls, open, torn: 0 });
-        if found != due {
+        let right = match resumed {
+            None => n == 1,
+            Some(found) => {
+                let due = Resumed { lines: n.saturating_sub(1), calls: self.calls, open, torn: found.torn };
+                *found == due && (n > 1 || found.torn > 0)
+            }
+        };
+        if !right {
             return Err("what it says it found before it (resumed) is not what stands there".into());
         }
         self.open.clear();

@@ -104,7 +104,7 @@ pub struct Outcome {
     pub call: u64,
     /// What the client got; for an answer that was replaced, what the provider said; 0: nothing came before the relay's end.
     pub status: u16,
-    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreachable`, `silent`, `broken`, `stopped` (by the relay's end).
+    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreachable`, `silent`, `broken`, `unsent`, `stopped` (by the relay's end).
     pub ended: String,
     /// Body bytes that came, as sent.
     pub bytes: u64,

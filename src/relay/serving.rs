@@ -5,15 +5,16 @@ use crate::catalog::providers::Provider;
 use crate::error::Exit;
 use crate::limits;
 use crate::relay::leak::Tripwire;
-use crate::relay::log::{Counts, Log, Outcome, Record};
+use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
+use crate::relay::record::{Counts, Outcome, Record, Verdict};
 use crate::relay::start::{Call, Denied, Grants, Note, Stop};
 use crate::secret::Secret;
 use crate::sys::proc;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Takes notes for the asker or the person. Must not block for long: it is called by connections.
@@ -124,33 +125,57 @@ impl Serving {
         self.over.load(Ordering::Acquire)
     }
 
-    /// A verdict is recorded; until it is taken the call is in flight.
-    pub fn opened(&self, number: u64, opened: Opened) {
-        self.open.lock().unwrap_or_else(|e| e.into_inner()).insert(number, opened);
+    /// Records a verdict and syncs it; the number of its call, which is in flight from here on. Between verdict and sync, and between
+    /// outcome and removal, the end of the relay waits: it must find each call either in flight or settled.
+    pub fn open(&self, verdict: Verdict, opened: Opened) -> std::io::Result<u64> {
+        let line = {
+            let mut open = self.in_flight();
+            let (call, line) = self.log.verdict(verdict)?;
+            open.insert(call, opened);
+            (call, line)
+        };
+        self.log.sync(line.1).map(|()| line.0)
     }
 
-    /// The call is settled by whoever gets it here; `None`: it was, at the relay's end.
-    pub fn take(&self, number: u64) -> Option<Opened> {
-        self.open.lock().unwrap_or_else(|e| e.into_inner()).remove(&number)
+    /// Records an outcome. `None`: the relay's end came first and has recorded one.
+    pub fn settle(&self, outcome: Outcome) -> std::io::Result<Option<Call>> {
+        let mut open = self.in_flight();
+        let Some(opened) = open.remove(&outcome.call) else { return Ok(None) };
+        self.log.write(&Record::Outcome(outcome))?;
+        Ok(Some(opened.call))
     }
 
-    /// The last records: calls in flight may be billed, so they are owed, and then the end.
+    /// The last records: calls in flight may be billed, so they are owed, and then the end. Nothing is served after.
     pub fn close(&self, why: &str) -> std::io::Result<()> {
-        let left = std::mem::take(&mut *self.open.lock().unwrap_or_else(|e| e.into_inner()));
-        for (number, Opened { mut call, begun }) in left {
+        self.over.store(true, Ordering::Release);
+        let mut left = Vec::new();
+        let mut open = self.in_flight();
+        let closed = self.stopped(&mut open, &mut left).and_then(|()| self.log.close(why));
+        drop(open);
+        left.into_iter().for_each(|call| self.tell(Note::Call(call)));
+        closed
+    }
+
+    /// Records that the calls in flight ended with the relay.
+    fn stopped(&self, open: &mut BTreeMap<u64, Opened>, left: &mut Vec<Call>) -> std::io::Result<()> {
+        for (number, Opened { mut call, begun }) in std::mem::take(open) {
             call.millis =
                 u64::try_from(proc::monotonic().saturating_sub(begun).as_millis()).unwrap_or(u64::MAX);
             self.log.write(&Record::Outcome(Outcome {
                 call: number,
                 status: call.status,
-                ended: "stopped",
+                ended: "stopped".into(),
                 bytes: 0,
                 millis: call.millis,
                 counts: Counts { owed: call.owed, ..Counts::default() },
             }))?;
-            self.tell(Note::Call(call));
+            left.push(call);
         }
-        self.log.close(why)
+        Ok(())
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, BTreeMap<u64, Opened>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the run. Only the first reason counts.

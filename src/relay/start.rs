@@ -4,9 +4,10 @@
 use crate::catalog::providers::{self, Provider};
 use crate::error::{Error, Exit};
 use crate::limits;
-use crate::relay::log::{self, Log, NO_PREV, Record};
+use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
+use crate::relay::record::{Record, Start, VERSION};
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::{conn, preflight, upstream};
 use crate::secret::Secret;
@@ -50,7 +51,7 @@ pub struct Fds {
     pub listener: i32,
     /// Pipe with the secrets: token, LF, key, end of file. Read once, then closed.
     pub secrets: i32,
-    /// `calls.jsonl`, opened append-only.
+    /// `calls.jsonl`, opened to append and, where something is in it, to read.
     pub log: i32,
     /// Pipe on which `Note`s go to the asker, a JSON line each.
     pub notes: i32,
@@ -230,6 +231,7 @@ fn begin(
     log: OwnedFd,
     notes: &Arc<Mutex<Conn>>,
 ) -> Result<Arc<Serving>, Error> {
+    let log = Log::open(File::from(log), &mut |_| {})?;
     let provider = providers::shipped(&order.provider)
         .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
     let rules = rules_of(&provider)?;
@@ -248,7 +250,7 @@ fn begin(
         token,
         key,
         pool,
-        log: Log::new(Some(log), 0, NO_PREV.into()),
+        log,
         tell: Box::new(move |note| tell(&of, &note)),
         // The asker, told by a note, ends the run; until then every request is refused.
         ended: Box::new(|_| {}),
@@ -357,11 +359,13 @@ fn rules(upstream: &Upstream) -> confine::Relay {
 /// The first record: what this relay was told to allow.
 pub fn started(serving: &Serving) -> Result<(), Error> {
     let place = upstream::shown(serving.pool.upstream());
-    let record = Record::Start(log::Start {
-        version: env!("CARGO_PKG_VERSION"),
-        provider: &serving.provider.name,
-        upstream: &place,
-        grants: &serving.grants,
+    let record = Record::Start(Start {
+        v: VERSION,
+        version: env!("CARGO_PKG_VERSION").into(),
+        provider: serving.provider.name.clone(),
+        upstream: place,
+        resumed: serving.log.found(),
+        grants: serving.grants.clone(),
     });
     serving.log.write_synced(&record).map_err(|e| Error::wrong("write", "the record of calls", e))
 }

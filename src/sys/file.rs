@@ -144,9 +144,9 @@ impl Dir {
         Ok(rustix::fs::fchmod(&to, bits(mode))?)
     }
 
-    /// Opens for append only, making it with 0600 where missing; no link.
+    /// Opens to read, and to write at the end only, making it with 0600 where missing; no link.
     pub fn append(&self, name: &str) -> io::Result<OwnedFd> {
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | PLAIN;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | PLAIN;
         let fd = rustix::fs::openat(&self.fd, component(name)?, flags, bits(0o600))?;
         regular(&fd)?;
         Ok(fd)
@@ -279,6 +279,19 @@ pub(super) fn read_all(fd: impl AsFd, most: u64) -> io::Result<Vec<u8>> {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes")));
         }
         bytes.extend_from_slice(&piece[..n]);
+    }
+}
+
+/// Takes the exclusive lock on an open file without waiting; false: another open file has it. It ends with the last descriptor of
+/// this open file, those of other processes included.
+pub fn hold(fd: impl AsFd) -> io::Result<bool> {
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
     }
 }
 
