@@ -4,10 +4,11 @@ TARGET := $(ARCH)-unknown-linux-musl
 BIN    := target/$(TARGET)/release/sanduk
 CARGO  := CARGO_BUILD_TARGET=$(TARGET) cargo
 FUZZ   ?= 200000
+TIME   ?= 900
 WORK   ?= ./work
 ARGS   ?=
 
-.PHONY: help setup image-base build demo test test-fast audit fuzz bench dist
+.PHONY: help setup image-base build demo test test-fast audit fuzz soak bench dist
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
@@ -36,6 +37,9 @@ audit: ## ledgers against the code, SBOM against the lock file
 
 fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
 	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test usage -- --nocapture
+
+soak: ## TIME seconds (900) of mixed load with faults on one relay, plain and TLS: nothing may grow
+	@SANDUK_SOAK=$(TIME) $(CARGO) test --release --locked --test soak -- --nocapture
 
 bench: setup ## ratios against nginx, the Python tool, bare bwrap, plain docker; all in one run
 	@$(CARGO) build --release --locked --bin sanduk --example upstream
