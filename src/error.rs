@@ -23,6 +23,8 @@ pub enum Exit {
     Fault,
     /// 128+N: signal N reached us.
     Signal(u8),
+    /// N: what the shell of `sanduk shell` ended with.
+    Shell(u8),
 }
 
 impl Exit {
@@ -38,6 +40,7 @@ impl Exit {
             Exit::Timeout => 124,
             Exit::Fault => 125,
             Exit::Signal(n) => 128u8.saturating_add(n),
+            Exit::Shell(n) => n,
         }
     }
 }

@@ -48,6 +48,9 @@ pub const CONNECT_TIME: Duration = Duration::from_secs(10);
 pub const POOL_IDLE: Duration = Duration::from_secs(30);
 /// Copy buffer of a connection, one each way.
 pub const COPY_BYTES: usize = 64 * 1024;
+/// A fifo or descriptor named as a key, a task or a configuration is waited for so long between two pieces: a password manager may
+/// ask a person first.
+pub const NAMED_TIME: Duration = Duration::from_secs(60);
 /// Bytes of a provider key.
 pub const KEY_BYTES: usize = 8 * 1024;
 /// Bytes of an openssl child's standard error that are read for its verdict; a handshake prints under 1 KiB.

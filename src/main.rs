@@ -10,7 +10,7 @@ use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::upstream::parse_upstream;
 use sanduk::run::{boxes, image, key, life, shell, spec};
-use sanduk::sys::{env, exec};
+use sanduk::sys::{env, exec, proc};
 use sanduk::wire::text;
 use std::ffi::OsString;
 use std::io::Write;
@@ -22,6 +22,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "ENV-80 the command line")]
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    proc::owners_umask();
     match role(&args) {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(error) => {

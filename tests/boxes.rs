@@ -230,5 +230,15 @@ fn a_shell_in_the_image() {
         Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(typed.unwrap()).output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(said.contains("in-42") && said.contains("No such file"), "{said}");
+    let line = line.replace("shell --image", "shell --agent mini --image");
+    let typed = std::process::Stdio::piped();
+    let mut child = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .stdin(typed)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"exit 42\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(42), "the shell's code");
     let _ = root();
 }

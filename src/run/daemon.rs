@@ -155,19 +155,20 @@ impl Daemon {
     pub fn network(&self, name: &str) -> Result<(), Error> {
         let on = || format!("the network {name}");
         let cannot = |e: io::Error| Error::new(Exit::Engine, "make", on(), e);
-        if self.look(name).map_err(cannot)?.is_none() {
+        let mut found = self.look(name).map_err(cannot)?;
+        if found.is_none() {
             let isolated = format!("{}=false", docker::BETWEEN);
             let label = format!("{}=yes", docker::NETWORK_LABEL);
             let args =
                 ["network", "create", "--driver", "bridge", "--opt", &isolated, "--label", &label, name];
             // Another run may make it at this moment: what counts is what is there then.
-            if let Err(e) = self.ask(&args)
-                && self.look(name).map_err(cannot)?.is_none()
-            {
+            let made = self.ask(&args);
+            found = self.look(name).map_err(cannot)?;
+            if let (Err(e), None) = (made, &found) {
                 return Err(cannot(e));
             }
         }
-        match self.look(name).map_err(cannot)?.as_deref() {
+        match found.as_deref() {
             Some("bridge false false yes") => Ok(()),
             _ => Err(Error::new(
                 Exit::Engine,

@@ -41,7 +41,7 @@ pub fn print(spec: &Spec) -> Result<Exit, Error> {
     });
     out.push_str(&quoted(spec.program.as_os_str()));
     let container = hand::container(spec, RUN, CHANNEL, spec.docker.as_ref().map_or("", |d| &d.image));
-    let args = [before(spec), hand::engine(&plan, container.as_ref())?].concat();
+    let args = [before(spec), hand::args(&plan, container.as_ref())?].concat();
     for arg in args {
         out.push_str(if arg.starts_with("--") { " \\\n  " } else { " " });
         out.push_str(&quoted(OsStr::new(&arg)));

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::limits;
 use crate::relay::start::{Fds, Order};
 use crate::run::channel;
+use crate::run::held::Names;
 use crate::run::spec::Spec;
 use crate::wire::control::{Start, VERSION};
 use std::ffi::OsString;
@@ -52,8 +53,14 @@ pub fn container(spec: &Spec, run: &str, channel: &str, image: &str) -> Option<C
     })
 }
 
+/// The engine's arguments for a run of these names. `image`: what the tag meant when docker was asked.
+pub fn engine(spec: &Spec, names: &Names, image: &str) -> Result<Vec<String>, Error> {
+    let plan = plan(spec, &names.channel)?;
+    args(&plan, container(spec, &names.id, &names.channel, image).as_ref())
+}
+
 /// The engine's arguments.
-pub fn engine(plan: &Plan, container: Option<&Container>) -> Result<Vec<String>, Error> {
+pub fn args(plan: &Plan, container: Option<&Container>) -> Result<Vec<String>, Error> {
     let args = match container {
         None => bwrap::argv(plan),
         Some(container) => docker::argv(plan, container)

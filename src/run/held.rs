@@ -9,7 +9,7 @@ use crate::run::daemon::Daemon;
 use crate::run::key::Key;
 use crate::run::spec::Spec;
 use crate::run::state::{self, Fields, Record, State};
-use crate::run::{channel, hand, needs, order, sweep};
+use crate::run::{channel, hand, order, sweep};
 use crate::sys::exec::{self, Child, Ended, Feed};
 use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn};
@@ -122,16 +122,14 @@ impl<'a> Held<'a> {
     /// Writes the record, makes the channel, starts the keeper, which starts the relay. Whatever fails, nothing of it stays.
     pub fn start(
         spec: &Spec,
-        engine: &needs::Engine,
+        docker: Option<Daemon>,
         state: &'a State,
         names: &Names,
         kept: &Kept,
         key: Key,
     ) -> Result<Held<'a>, Error> {
-        let image = engine.docker.as_ref().map_or("", |(_, image)| &image.id);
-        let container = hand::container(spec, &names.id, &names.channel, image);
-        let args = hand::engine(&hand::plan(spec, &names.channel)?, container.as_ref())?;
-        let docker = engine.docker.as_ref().map(|(daemon, _)| daemon.clone());
+        // What cannot be said to the engine is refused before anything exists; the image's id is not known yet.
+        hand::engine(spec, names, "")?;
         let record = state.create(&names.id, &first_lines(spec, docker.as_ref(), names)?)?;
         let mut held = Held {
             state,
@@ -154,18 +152,11 @@ impl<'a> Held<'a> {
                 .remedy("make room in /tmp for a copy of this program")
         };
         channel::create(&names.channel, spec.user).map_err(cannot)?;
-        held.pipes = Some(held.start_keeper(spec, names, kept, key, args)?);
+        held.pipes = Some(held.start_keeper(spec, names, kept, key)?);
         Ok(held)
     }
 
-    fn start_keeper(
-        &mut self,
-        spec: &Spec,
-        names: &Names,
-        kept: &Kept,
-        key: Key,
-        args: Vec<String>,
-    ) -> Result<Pipes, Error> {
+    fn start_keeper(&mut self, spec: &Spec, names: &Names, kept: &Kept, key: Key) -> Result<Pipes, Error> {
         let fault = |e: io::Error| Error::fault("start", "the keeper of the run", e);
         let (ends, notes) = match spec.mode {
             Mode::Open => (None, None),
@@ -178,7 +169,6 @@ impl<'a> Held<'a> {
         let order = order::Order {
             id: names.id.clone(),
             engine: spec.program.clone(),
-            args,
             user: root.then_some(spec.user),
             container: self.docker.clone().map(|daemon| order::Container { daemon, keep: self.keep }),
             channel: (names.channel.clone(), self.owner),
@@ -205,8 +195,9 @@ impl<'a> Held<'a> {
         let said = child.stdout().map(Conn::new).ok_or_else(broken).map_err(fault)?;
         self.life = child.stdin().map(Conn::new);
         self.keeper = Some(child);
-        self.note_process("keeper", pid);
+        // Told first: it starts the relay while its pid is written and synced. Without `go` it starts no box, and ends with us.
         self.say(&order::line(&order).map_err(fault)?).map_err(fault)?;
+        self.note_process("keeper", pid);
         Ok(Pipes { keeper: said, notes: notes.map(Conn::new) })
     }
 
@@ -215,11 +206,13 @@ impl<'a> Held<'a> {
         self.pipes.take().ok_or_else(|| Error::fault("follow", "the keeper", "its pipes are taken"))
     }
 
-    /// Lets the keeper start the box.
-    pub fn go(&mut self) -> Result<(), Error> {
+    /// Lets the keeper start the box, with these arguments for its engine.
+    pub fn go(&mut self, args: Vec<String>) -> Result<(), Error> {
+        let fault = |e: io::Error| Error::fault("start", "the box", e);
+        let line = order::line(&order::Go { args }).map_err(fault)?;
         // From here on a container may come into being whose id nobody has written down yet.
         self.note("asked", "yes");
-        self.say(b"go\n").map_err(|e| Error::fault("start", "the box", e))
+        self.say(&[b"go ", &*line].concat()).map_err(fault)
     }
 
     /// Asks the keeper how the box is; false where that engine's keeper tells without being asked.

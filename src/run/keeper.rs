@@ -1,4 +1,4 @@
-//! The keeper role: starts relay and box, waits, removes both. The asker's pipe is its life: a line `go` starts the box, `end` or
+//! The keeper role: starts relay and box, waits, removes both. The asker's pipe is its life: a line `go …` starts the box, `end` or
 //! the end of the pipe ends everything. It ignores signals, reads nothing the box says but an engine's last words, and holds no
 //! key. One thread: the parent-death signal of its children is bound to it. Started by `life`.
 
@@ -6,7 +6,7 @@ use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay;
 use crate::run::container::Container;
-use crate::run::order::{Failed, Gone, Order, Said, Started, line};
+use crate::run::order::{Failed, Go, Gone, Order, Said, Started, line};
 use crate::run::watched::Watched;
 use crate::run::{channel, state};
 use crate::sys::exec::{self, Feed};
@@ -68,14 +68,14 @@ impl Kept {
                 _ => limits::KEEPER_LOOK,
             };
             match asker.line(pause) {
-                Word::Go if self.boxed.is_none() => self.start(order),
+                Word::Go(go) if self.boxed.is_none() => self.start(order, &go.args),
                 Word::Look => {
                     if let Some(Boxed::Container(container)) = &self.boxed {
                         say(&container.ask());
                     }
                 }
                 word @ (Word::End | Word::Hung) => return word,
-                Word::Go | Word::Nothing => {}
+                Word::Go(_) | Word::Nothing => {}
             }
             if let Some(exited) = self.relay.as_mut().and_then(Watched::look) {
                 say(&Said::RelayExited(exited));
@@ -102,10 +102,10 @@ impl Kept {
         }
     }
 
-    fn start(&mut self, order: &Order) {
+    fn start(&mut self, order: &Order, args: &[String]) {
         let started = match &order.container {
-            Some(container) => Container::start(container, &order.id, &order.args).map(Boxed::Container),
-            None => start_box(order).map(|child| {
+            Some(container) => Container::start(container, &order.id, args).map(Boxed::Container),
+            None => start_box(order, args).map(|child| {
                 say(&Said::BoxStarted(Started { pid: child.child.id() }));
                 Boxed::Process(child)
             }),
@@ -170,10 +170,10 @@ fn start_relay(order: &relay::start::Order) -> std::io::Result<Watched> {
     Ok(watched)
 }
 
-fn start_box(order: &Order) -> std::io::Result<Watched> {
+fn start_box(order: &Order, args: &[String]) -> std::io::Result<Watched> {
     let what = exec::Order {
         program: order.engine.clone(),
-        args: order.args.iter().map(OsString::from).collect(),
+        args: args.iter().map(OsString::from).collect(),
         env: Vec::new(),
         stdin: Feed::Null,
         stdout: Feed::Pipe,
@@ -203,7 +203,7 @@ fn forget(order: &Order) {
 
 /// What the asker wants.
 enum Word {
-    Go,
+    Go(Go),
     /// The box gives no answer: how is it?
     Look,
     End,
@@ -240,8 +240,11 @@ impl Asker {
         if !self.buf.contains(&b'\n') && !self.ended {
             self.more(wait);
         }
-        match self.cut().as_deref() {
-            Some(b"go") => Word::Go,
+        let line = self.cut();
+        if let Some(go) = line.as_deref().and_then(|l| l.strip_prefix(b"go ")) {
+            return serde_json::from_slice(go).map_or(Word::Nothing, Word::Go);
+        }
+        match line.as_deref() {
             Some(b"look") => Word::Look,
             Some(b"end") => Word::End,
             _ if self.ended => Word::Hung,

@@ -54,7 +54,7 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     report::check(&spec)?;
     let state = state::open(env)?;
     sweep::sweep(&state, &mut show);
-    let engine = needs::engine(&spec)?;
+    let asked = needs::engine(&spec)?;
     needs::program(&spec)?;
     if spec.mode != Mode::Open {
         upstream::prepare(&mut spec.upstream)?;
@@ -64,15 +64,19 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     }
 
     let kept = Kept::make(&spec, &state, &names.id)?;
-    let mut held = Held::start(&spec, &engine, &state, &names, &kept, key).inspect_err(|_| kept.discard())?;
+    let mut held = Held::start(&spec, asked.daemon.clone(), &state, &names, &kept, key)
+        .inspect_err(|_| kept.discard())?;
     follow::pipes(held.pipes()?, &tell)?;
     let mut watch = Watch::new(news, &mut show);
     let mut reader = Reader::new(&spec.agent);
-    if let Err(ending) = ready(&spec, &mut watch, &mut held) {
-        drop(held);
-        kept.discard();
-        return Err(ending);
-    }
+    let engine = match ready(&spec, &names, asked, &mut watch, &mut held) {
+        Ok(engine) => engine,
+        Err(ending) => {
+            drop(held);
+            kept.discard();
+            return Err(ending);
+        }
+    };
     let (began, clock) = (proc::now(), proc::monotonic());
     let client =
         Client { dir: channel::path(&names.channel).join("box"), secret: names.control_secret.clone() };
@@ -104,8 +108,14 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     summary(settled, &mut watch, reader.outcome(), &run)
 }
 
-/// The relay serves, the work directory is ready, the box may start. The error is the whole run's.
-fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), Error> {
+/// The relay serves, the engine has the image, the work directory is ready: the box may start. The error is the whole run's.
+fn ready(
+    spec: &Spec,
+    names: &Names,
+    asked: needs::Asked,
+    watch: &mut Watch<'_>,
+    held: &mut Held<'_>,
+) -> Result<needs::Engine, Error> {
     let relay = match spec.mode {
         Mode::Open => Ok(()),
         Mode::Sealed | Mode::KeySafe => watch.until_ready(held),
@@ -120,9 +130,13 @@ fn ready(spec: &Spec, watch: &mut Watch<'_>, held: &mut Held<'_>) -> Result<(), 
         }
         other => Error::fault("start", "the relay", verdict(spec, &other, &Outcome::default(), None).2),
     })?;
+    let engine = asked.answer()?;
+    let image = engine.docker.as_ref().map_or("", |(_, image)| &image.id);
+    let args = hand::engine(spec, names, image)?;
     report::prepare(spec, watch.show)?;
     watch.show.begin();
-    held.go()
+    held.go(args)?;
+    Ok(engine)
 }
 
 /// What is known of a run besides what happened in it.

@@ -8,9 +8,10 @@ use crate::limits;
 use crate::run::daemon::{Daemon, Image};
 use crate::run::spec::Spec;
 use crate::sys::exec::{self, Ended, Feed};
-use crate::sys::file;
 use crate::sys::net::Conn;
+use crate::sys::{file, serve};
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
 
 /// An engine that answered.
 pub struct Engine {
@@ -20,19 +21,50 @@ pub struct Engine {
     pub docker: Option<(Daemon, Image)>,
 }
 
-/// Checks the engine, and on docker that it has the image.
-pub fn engine(spec: &Spec) -> Result<Engine, Error> {
+/// An engine that is there. Whether docker has the image is still being asked: that takes as long as keeper and relay take to start.
+pub struct Asked {
+    words: String,
+    /// On docker.
+    pub daemon: Option<Daemon>,
+    image: Option<Receiver<Result<Image, Error>>>,
+}
+
+/// Checks that the engine is there, and asks docker for the image and for the network of `key-safe`.
+pub fn engine(spec: &Spec) -> Result<Asked, Error> {
     let Some(boxed) = &spec.docker else {
         let words = format!("bwrap {}", bwrap_version(&spec.program)?);
-        return Ok(Engine { words, docker: None });
+        return Ok(Asked { words, daemon: None, image: None });
     };
     let daemon = Daemon::find(&spec.program, &boxed.place)?;
+    let words = format!("docker at {}", daemon.endpoint);
     let build = format!("run `sanduk build --agent {}`, or name another with --image", spec.agent.name);
-    let image = daemon.image(&boxed.image, &build)?;
-    if spec.mode == Mode::KeySafe {
-        daemon.network(docker::KEY_SAFE_NETWORK)?;
+    let (tag, network, asker) = (boxed.image.clone(), spec.mode == Mode::KeySafe, daemon.clone());
+    let (tell, image) = mpsc::sync_channel(1);
+    let body = Box::new(move || {
+        let image = asker.image(&tag, &build);
+        let both = image.and_then(|image| match network {
+            true => asker.network(docker::KEY_SAFE_NETWORK).map(|()| image),
+            false => Ok(image),
+        });
+        let _ = tell.send(both);
+    });
+    #[expect(clippy::disallowed_methods, reason = "THREAD-44 docker is asked for the image")]
+    serve::spawn("image", body).map_err(|e| Error::fault("ask", "docker", e))?;
+    Ok(Asked { words, daemon: Some(daemon), image: Some(image) })
+}
+
+impl Asked {
+    /// Waits for docker's answer.
+    pub fn answer(self) -> Result<Engine, Error> {
+        let docker = match (self.daemon, self.image) {
+            (Some(daemon), Some(image)) => {
+                let image = image.recv().map_err(|e| Error::fault("ask", "docker", e))??;
+                Some((daemon, image))
+            }
+            _ => None,
+        };
+        Ok(Engine { words: self.words, docker })
     }
-    Ok(Engine { words: format!("docker at {}", daemon.endpoint), docker: Some((daemon, image)) })
 }
 
 fn bwrap_version(path: &Path) -> Result<String, Error> {

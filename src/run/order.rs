@@ -14,8 +14,6 @@ pub struct Order {
     pub id: String,
     /// Absolute path of the engine.
     pub engine: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
     /// Uid and gid the engine is started as; none: ours.
     pub user: Option<(u32, u32)>,
     /// The box is a container; none: a process of ours.
@@ -36,6 +34,14 @@ pub struct Container {
     pub daemon: Daemon,
     /// `--keep`: at an orderly end it is stopped and left.
     pub keep: bool,
+}
+
+/// After `go ` on a line of its own, once the relay serves: the box may start.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Go {
+    /// The engine's arguments.
+    pub args: Vec<String>,
 }
 
 /// What the keeper says on its standard output, a JSON line each.

@@ -75,8 +75,9 @@ pub fn shell(agent: &str, image: Option<&str>, env: &Env) -> Result<Exit, Error>
         Some(Ended::Code(125..=127)) => {
             Err(Error::new(Exit::Engine, "start", "a shell", format!("docker could not run {tag}")))
         }
+        Some(Ended::Code(n)) => Ok(u8::try_from(n).map_or(Exit::Failed, Exit::Shell)),
         Some(Ended::Signal(n)) => Ok(Exit::Signal(u8::try_from(n).unwrap_or(0))),
-        _ => Ok(Exit::Failed),
+        None => Ok(Exit::Failed),
     }
 }
 

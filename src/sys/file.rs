@@ -1,12 +1,15 @@
 //! Files and directories, without following links where the place may belong to an enemy. Writes that matter are
 //! made under another name, synced, then renamed into place. Trees (removal, the walk for set-id bits) stand in `tree`.
 
+use crate::limits;
+use crate::sys::net::Conn;
 use crate::sys::proc;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 /// An open directory; every name given to it is a single component.
 pub struct Dir {
@@ -239,10 +242,22 @@ impl Lock {
     }
 }
 
-/// Reads a file the caller named (links are followed, it is theirs), at most `most` bytes; a fifo or descriptor works too.
+/// Reads a file the caller named (links are followed, it is theirs), at most `most` bytes; a fifo or descriptor works too, if
+/// each piece of it comes within `NAMED_TIME` (`TimedOut`): one that nobody writes to would hold the command up for ever.
 pub fn read_named(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    read_all(rustix::fs::open(path, flags, Mode::empty())?, most)
+    read_within(path, most, limits::NAMED_TIME)
+}
+
+fn read_within(path: &Path, most: u64, time: Duration) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+        FileType::RegularFile => read_all(fd, most),
+        _ => {
+            let conn = Conn::new(fd);
+            read_by(|piece| conn.read(piece, time), most)
+        }
+    }
 }
 
 /// Facts of what a path leads to (links followed).
@@ -266,14 +281,22 @@ pub(super) fn component(name: &str) -> io::Result<&str> {
 
 /// Reads to the end; more than `most` bytes is an error (`FileTooLarge`).
 pub(super) fn read_all(fd: impl AsFd, most: u64) -> io::Result<Vec<u8>> {
+    let read = |piece: &mut [u8]| loop {
+        match rustix::io::read(&fd, &mut *piece) {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    };
+    read_by(read, most)
+}
+
+fn read_by(mut next: impl FnMut(&mut [u8]) -> io::Result<usize>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut piece = [0u8; 8192];
     loop {
-        let n = match rustix::io::read(&fd, &mut piece) {
-            Ok(0) => return Ok(bytes),
-            Ok(n) => n,
-            Err(Errno::INTR) => continue,
-            Err(e) => return Err(e.into()),
+        let n = match next(&mut piece)? {
+            0 => return Ok(bytes),
+            n => n,
         };
         if (bytes.len() + n) as u64 > most {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes")));
@@ -335,4 +358,34 @@ fn facts_of(s: &Stat) -> Facts {
 /// A link count is 64 bits wide on x86_64 and 32 on aarch64.
 fn widened(n: impl Into<u64>) -> u64 {
     n.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a shell's `<(…)` is, a fifo whose writer comes late, one that nobody writes to, one that has no end.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "tests")]
+    fn a_fifo_is_read_and_not_waited_for_without_end() {
+        let place = std::path::PathBuf::from(format!("/tmp/sanduk-fifo-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&place).status().unwrap();
+        assert!(made.success());
+        let read = |most, time| read_within(&place, most, Duration::from_millis(time));
+        assert_eq!(read(100, 50).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let late = |bytes: Vec<u8>| {
+            let place = place.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(100));
+                let _ = std::fs::write(place, bytes);
+            })
+        };
+        let writer = late(b"the key\n".to_vec());
+        assert_eq!(read(100, 30_000).unwrap(), b"the key\n");
+        writer.join().unwrap();
+        let writer = late(vec![b'x'; 300_000]);
+        assert_eq!(read(100, 30_000).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        writer.join().unwrap();
+        std::fs::remove_file(&place).unwrap();
+    }
 }

@@ -141,6 +141,14 @@ pub fn allow_files(wanted: u64) -> io::Result<u64> {
     }
 }
 
+/// Whatever the caller's umask: the owner may use what is made. One that shuts out its owner would close our own files to us, and
+/// the agent's to the agent.
+pub fn owners_umask() {
+    let others = Mode::RWXG | Mode::RWXO;
+    let mask = rustix::process::umask(others);
+    rustix::process::umask(mask & others);
+}
+
 /// First acts of a role: closes every descriptor from 3 on that is not in `keep`, sets no-new-privileges, not dumpable, no core
 /// dump. With `keep` they stay close-on-exec.
 pub fn harden(keep: &[i32]) -> io::Result<()> {

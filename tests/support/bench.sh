@@ -47,14 +47,14 @@ ours() { once $((rounds * 2)) "$bin" run x -w "$t/w" --runtime bwrap --agent min
 b=$(bare); o=$(ours)
 printf '  %-34s %s ms\n  %-34s %s ms   ratio %s\n' "bwrap … true" "$b" "sanduk run (one model call)" "$o" "$(ratio "$o" "$b")"
 
-echo "== on docker, against plain docker (medians of $rounds interleaved rounds)"
+echo "== on docker, against plain docker (medians [quartiles] of $((rounds * 3)) interleaved rounds)"
 if ! docker image inspect sanduk-base:bookworm >/dev/null 2>&1; then
   echo "bench: no docker, or no sanduk-base:bookworm (make image-base): its rows are left out"
 elif [ -z "$python" ]; then
   echo "bench: no python3: the rows of docker are left out"
 else
   version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-  ROUNDS=$rounds "$python" tests/support/bench_docker.py "$bin" "$t/w" "$(stat -c %u:%g "$t/w")" "sanduk-claude:$version" || true
+  ROUNDS=$((rounds * 3)) "$python" tests/support/bench_docker.py "$bin" "$t/w" "$(stat -c %u:%g "$t/w")" "sanduk-claude:$version" || true
 fi
 
 [ -x "$nginx" ] && command -v wrk >/dev/null || { echo "bench: no nginx or wrk: apt-get install nginx-light wrk; relay rows left out"; exit 0; }

@@ -1,16 +1,18 @@
 """Rows of `make bench` on docker, called by bench.sh: a run that does nothing against a container that does nothing, and the time until
-Claude Code asks the model its first question, with us and without. Interleaved rounds, medians. The provider is this program."""
+Claude Code asks the model its first question, with us and without. After a round that does not count, interleaved rounds in turning
+order; medians, quartiles and the least, for a machine is never quite idle. What we add is taken round by round. The provider is this program."""
 
 import http.server
 import ipaddress
 import json
 import os
+import statistics
 import subprocess
 import sys
 import threading
 import time
 
-ROUNDS = int(os.environ.get("ROUNDS", "5"))
+ROUNDS = max(int(os.environ.get("ROUNDS", "15")), 4)
 BASE, CLAUDE = "sanduk-base:bookworm", sys.argv[4]
 SANDUK, WORK, USER = sys.argv[1], sys.argv[2], sys.argv[3]
 USAGE = {"input_tokens": 10, "output_tokens": 5}
@@ -78,17 +80,30 @@ def run(argv, text="x", codes=(0,)):
     return wall, (ASKED[0] - began if FIRST.is_set() else None)
 
 
+def quarters(values):
+    """First quartile, median, third quartile."""
+    return statistics.quantiles(values, n=4, method="inclusive")
+
+
 def rows(what, ours, plain):
     """`plain`: each a name and a way to run; one row for each, all in the same rounds."""
-    took = {name: [] for name in ["", *plain]}
-    for _ in range(ROUNDS):
-        for name, way in plain.items():
-            took[name].append(way())
-        took[""].append(ours())
-    median = {name: sorted(v)[ROUNDS // 2] * 1000 for name, v in took.items()}
-    o = median.pop("")
-    for name, p in median.items():
-        print(f"  {what:<34} {name:<36} {p:6.0f} ms   sanduk {o:6.0f} ms   ratio {o / p:.2f}   added {o - p:+.0f} ms", flush=True)
+    ways = {**plain, "": ours}
+    took = {name: [] for name in ways}
+    for n in range(ROUNDS + 1):
+        order = list(ways)
+        order = order[n % len(order):] + order[:n % len(order)]
+        for name in order:
+            seconds = ways[name]()
+            if n > 0:
+                took[name].append(seconds * 1000)
+    o = took.pop("")
+    for name, p in took.items():
+        added = quarters([b - a for a, b in zip(p, o)])
+        low, middle, high = quarters(p)
+        our_low, our_middle, our_high = quarters(o)
+        print(f"  {what}, against {name}: ratio {our_middle / middle:.2f}, of the least {min(o) / min(p):.2f}\n"
+              f"    it {middle:.0f} ms [{low:.0f} {high:.0f}] least {min(p):.0f}   sanduk {our_middle:.0f} ms [{our_low:.0f} {our_high:.0f}] "
+              f"least {min(o):.0f}   added {added[1]:+.0f} ms [{added[0]:+.0f} {added[2]:+.0f}], least {min(o) - min(p):+.0f}", flush=True)
 
 
 def gateway():
