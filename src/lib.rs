@@ -29,6 +29,7 @@ pub mod wire {
     pub mod http;
     pub mod json;
     pub mod json_text;
+    pub mod probe;
     pub mod sse;
     pub mod text;
     pub mod toml;
@@ -37,6 +38,8 @@ pub mod wire {
 
 /// Effects: every system call of the program starts here. `raw` holds the only `unsafe`.
 pub mod sys {
+    #[forbid(unsafe_code)]
+    pub mod attempt;
     #[forbid(unsafe_code)]
     pub mod confine;
     #[forbid(unsafe_code)]
@@ -153,6 +156,19 @@ pub mod run {
     pub mod watched;
 }
 
+/// What the owner of a host can see for himself.
+#[forbid(unsafe_code)]
+pub mod prove {
+    pub mod attest;
+    pub mod boxes;
+    pub mod doctor;
+    pub mod engines;
+    pub mod outside;
+    pub mod provider;
+    pub mod verdict;
+    pub mod watch;
+}
+
 /// The role that runs in the box as PID 1, and our built-in agent.
 #[forbid(unsafe_code)]
 pub mod inside {
@@ -174,6 +190,15 @@ pub mod inside {
         pub mod prompt;
         pub mod reply;
         pub mod tools;
+    }
+    /// The agent of `sanduk attest`.
+    pub mod probe {
+        pub mod kernel;
+        pub mod keys;
+        pub mod network;
+        pub mod places;
+        pub mod relay;
+        pub mod start;
     }
 }
 

@@ -301,3 +301,22 @@ pub const CA_BYTES: u64 = 4 * 1024 * 1024;
 pub const BUILD_TIME: Duration = Duration::from_secs(3600);
 /// A line of a build's output is shown in pieces from this length on.
 pub const BUILD_LINE_BYTES: usize = 8 * 1024;
+
+// `sanduk attest` and the probe in its box.
+
+/// The probe's task and its report: some hundred probes of 200 bytes.
+pub const PROBE_BYTES: usize = 1024 * 1024;
+/// An address that answers does so in milliseconds; one that drops what comes is given up after this.
+pub const PROBE_WAIT: Duration = Duration::from_secs(1);
+/// An answer of the relay, whose scripted provider answers at once.
+pub const PROBE_ANSWER: Duration = Duration::from_secs(15);
+/// A file of `/proc` that the probe reads: the largest, a list of mappings, has 200 KiB.
+pub const PROBE_FILE: u64 = 4 * 1024 * 1024;
+/// Bytes of one mapping or file that are searched for the key.
+pub const PROBE_MEMORY: u64 = 64 * 1024 * 1024;
+/// Entries of the box's file system that are looked at; an image has 50,000, a host's `/usr` half a million.
+pub const PROBE_ENTRIES: usize = 2_000_000;
+/// The other box ends by itself after this, told or not.
+pub const PROBE_HOLD: Duration = Duration::from_secs(300);
+/// Free bytes below which `doctor` says that no run can start: a box has a copy of this program, under 16 MiB, and its record.
+pub const ROOM_LEAST: u64 = 64 * 1024 * 1024;

@@ -6,6 +6,7 @@ use sanduk::catalog::{agents, images, providers};
 use sanduk::cli::parse::{self, Given};
 use sanduk::cli::{pages, table};
 use sanduk::error::{Error, Exit};
+use sanduk::prove::{attest, doctor};
 use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::upstream::parse_upstream;
@@ -39,6 +40,8 @@ fn role(args: &[OsString]) -> Result<Exit, Error> {
     match args.first().and_then(|a| a.to_str()) {
         Some("inside") if args.len() == 2 => sanduk::inside::start::role(Path::new(&args[1])),
         Some("mini") if args.len() == 1 => sanduk::inside::mini::agent::role(),
+        Some("probe") if args.len() == 1 => sanduk::inside::probe::start::role(),
+        Some("attest-box") if args.len() == 1 => sanduk::prove::boxes::role(),
         Some("keeper") if args.len() == 1 => sanduk::run::keeper::role(),
         Some("relay-role") if args.len() == 1 => sanduk::relay::start::role(),
         _ => command(args),
@@ -62,6 +65,8 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
         }
         "relay" => foreground(relay(&given)?),
         "build" => image::build(&build(&given)?, &env::read()),
+        "attest" => attest(&given),
+        "doctor" => doctor(&given, &keys),
         "ps" => {
             no_operand(&given)?;
             print(&boxes::Boxes::find(&env::read())?.list(given.has("json")))
@@ -101,6 +106,24 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
             Some(Err(name)) => Err(Error::wrong("print", "help", format!("{name} is not a command"))),
         },
     }
+}
+
+/// `sanduk doctor`: exit 4 where a sealed run would work on no engine.
+fn doctor(given: &Given, keys: &key::Taken) -> Result<Exit, Error> {
+    no_operand(given)?;
+    let answer = doctor::doctor(keys, &env::read());
+    print(&if given.has("json") { answer.json() } else { answer.table() })?;
+    Ok(if answer.engines.is_empty() { Exit::Engine } else { Exit::Ok })
+}
+
+/// `sanduk attest`: exit 3 where something is open.
+fn attest(given: &Given) -> Result<Exit, Error> {
+    no_operand(given)?;
+    let text = |flag| given.value(flag).map(str::to_string);
+    let wanted = attest::Wanted { runtime: text("runtime"), image: text("image"), hole: text("hole") };
+    let answer = attest::attest(&wanted, &env::read())?;
+    print(&if given.has("json") { answer.json() } else { answer.table() })?;
+    Ok(if answer.holes().is_empty() { Exit::Ok } else { Exit::Policy })
 }
 
 /// `--agent` of a command about its image.

@@ -112,6 +112,7 @@ fn arguments_are_those_of_the_ledger() {
         workdir: "/WORKDIR".into(),
         mounts: vec![mount("/MOUNT", "/DEST", false), mount("/MOUNT", "/RO", true)],
         masks: vec![mask("FILE", false), mask("DIR", true)],
+        hole: None,
     };
     let ledger =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/argv.txt")).unwrap();

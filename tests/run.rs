@@ -591,6 +591,7 @@ fn arguments_are_those_of_the_ledger() {
         workdir: "/WORKDIR".into(),
         mounts: vec![mount("/MOUNT", "/DEST", false), mount("/MOUNT", "/RO", true)],
         masks: vec![mask("FILE", false), mask("DIR", true)],
+        hole: None,
     };
     let argv = sanduk::engine::bwrap::argv(&plan);
     let words: Vec<&str> = argv.iter().map(|a| a.to_str().unwrap()).collect();

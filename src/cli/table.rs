@@ -60,8 +60,8 @@ pub const COMMANDS: &[Command] = &[
     later("reject", "ID", "keep a result from ever being sent"),
     later("runs", "", "wakeup history"),
     later("orchestrator", "", "one box per task, behind a web page"),
-    later("doctor", "", "what this host gives"),
-    later("attest", "", "try every way out of a sealed box"),
+    built("doctor", "", "what this host gives"),
+    built("attest", "", "try every way out of a sealed box"),
     later("audit", "verify|show|explain LOG", "read a call log"),
     built("completions", "bash|zsh|fish", "print completions for a shell"),
     built("man", "", "print the man page"),
@@ -76,6 +76,8 @@ const BUILD: &[&str] = &["build"];
 const RUN_BUILD: &[&str] = &["run", "build", "shell", "destroy"];
 const PS: &[&str] = &["ps"];
 const REMOVE: &[&str] = &["stop", "clean", "destroy"];
+const DOCTOR: &[&str] = &["doctor"];
+const ATTEST: &[&str] = &["attest"];
 const SHELL: &[&str] = &["shell"];
 
 const fn flag(
@@ -228,6 +230,17 @@ pub const FLAGS: &[Flag] = &[
     flag("force", "", BUILD, "Build although the image is there, from nothing of an earlier build."),
     flag("image", "TAG", SHELL, "The image, where it is not the agent's own."),
     flag("json", "", PS, "As JSON: an array, one object a box."),
+    flag("runtime", "NAME", ATTEST, "The engine: docker or bwrap. Default as for a run."),
+    flag("image", "TAG", ATTEST, "Image of the box, on docker. Default Claude Code's or mini's."),
+    flag("json", "", DOCTOR, "As JSON: an object with a list of lines."),
+    flag("json", "", ATTEST, "The verdict as JSON: see audit/ATTEST.md."),
+    flag(
+        "hole",
+        "KIND",
+        ATTEST,
+        "Make a hole on purpose, to see that it is found: bridge (a network), socket (an engine's), key (in environment and file), \
+         port (the host's network). Only in the throw-away box, with a made-up key.",
+    ),
     flag("all", "", REMOVE, "Also the boxes of live runs: those are ended, as by SIGTERM."),
     soon("containerfile", "FILE", "Containerfile of the image."),
     soon("rebuild", "", "Build the image first."),

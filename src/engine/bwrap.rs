@@ -1,7 +1,7 @@
 //! bubblewrap: a `Plan` as an argv, and the check of its version. Pure; `run/keeper` starts the result, never with euid 0
 //! (a box of root's would be uid 0 of the host to every file it can reach).
 
-use crate::engine::plan::{self, Mask, Mount, Plan};
+use crate::engine::plan::{self, Hole, Mask, Mount, Plan};
 use crate::limits;
 use std::ffi::{OsStr, OsString};
 
@@ -11,7 +11,7 @@ const OLDEST: (u32, u32) = (0, 8);
 /// The arguments after `bwrap`. The box's argv is constant; all that a run varies are paths of the host, uid and gid.
 pub fn argv(plan: &Plan) -> Vec<OsString> {
     let mut out = Argv(Vec::with_capacity(128));
-    isolation(&mut out, plan.user);
+    isolation(&mut out, plan.user, plan.hole);
     system(&mut out, plan);
     channel(&mut out, plan);
     out.bind(false, plan.workdir.as_os_str(), plan::WORK);
@@ -25,9 +25,13 @@ pub fn argv(plan: &Plan) -> Vec<OsString> {
 }
 
 /// Namespaces, no capability, no terminal, no environment. `--as-pid-1`: our own role reaps and cannot be stopped by the agent.
-fn isolation(out: &mut Argv, (uid, gid): (u32, u32)) {
-    out.add(&["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]);
+fn isolation(out: &mut Argv, (uid, gid): (u32, u32), hole: Option<Hole>) {
+    out.add(&["--unshare-user", "--unshare-ipc", "--unshare-pid"]);
+    if hole != Some(Hole::Host) {
+        out.add(&["--unshare-net"]);
+    }
     out.add(&[
+        "--unshare-uts",
         "--unshare-cgroup-try",
         "--disable-userns",
         "--die-with-parent",

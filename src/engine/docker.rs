@@ -2,7 +2,7 @@
 //! call names an endpoint of this host and a configuration directory that does not exist: the caller's own could put proxies
 //! with passwords into the box, or choose another daemon.
 
-use crate::engine::plan::{self, Mask, Mode, Mount, Plan};
+use crate::engine::plan::{self, Hole, Mask, Mode, Mount, Plan};
 use crate::limits;
 use std::ffi::OsString;
 use std::path::Path;
@@ -52,7 +52,7 @@ pub fn argv(plan: &Plan, container: &Container) -> Result<Vec<OsString>, String>
     add(&["run", "-d", "--name", &container.name, "--hostname", "box"]);
     add(&["--label", &format!("{LABEL}={}", container.run)]);
     add(&["--label", &format!("{AGENT_LABEL}={}", container.agent)]);
-    network(&mut add, container);
+    network(&mut add, container, plan.hole);
     // No --init: it would be PID 1, and the agent could stop our role, which then is a process like any other.
     add(&["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ipc", "private"]);
     bounds(&mut add, container);
@@ -75,8 +75,10 @@ pub fn argv(plan: &Plan, container: &Container) -> Result<Vec<OsString>, String>
     Ok(out)
 }
 
-fn network(add: &mut impl FnMut(&[&str]), container: &Container) {
+fn network(add: &mut impl FnMut(&[&str]), container: &Container, hole: Option<Hole>) {
     match (container.mode, &container.network) {
+        (Mode::Sealed, _) if hole == Some(Hole::Bridge) => add(&["--network", "bridge"]),
+        (Mode::Sealed, _) if hole == Some(Hole::Host) => add(&["--network", "host"]),
         (Mode::Sealed, _) => add(&["--network", "none"]),
         (Mode::KeySafe, _) => add(&["--network", KEY_SAFE_NETWORK]),
         (Mode::Open, Some(name)) => add(&["--network", name]),

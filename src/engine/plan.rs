@@ -41,6 +41,16 @@ pub enum Mode {
     Open,
 }
 
+/// A network that a sealed box must not have: made on purpose, with a made-up key, by `sanduk attest --hole`, to see that it is
+/// found. No flag of `run` leads here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hole {
+    /// The engine's default network (docker).
+    Bridge,
+    /// The host's own network.
+    Host,
+}
+
 impl Engine {
     /// As typed after `--runtime`.
     pub fn name(self) -> &'static str {
@@ -75,6 +85,8 @@ pub struct Plan {
     pub mounts: Vec<Mount>,
     /// What of the work directory is hidden.
     pub masks: Vec<Mask>,
+    /// None, but for `attest --hole`.
+    pub hole: Option<Hole>,
 }
 
 /// A directory of the host in the box.

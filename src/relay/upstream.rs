@@ -63,7 +63,7 @@ pub fn prepare(upstream: &mut Upstream) -> Result<(), Error> {
 }
 
 /// The system's openssl, from fixed directories: PATH does not choose what sees the key.
-fn openssl() -> Result<String, Error> {
+pub fn openssl() -> Result<String, Error> {
     let path = exec::find_fixed("openssl").ok_or_else(|| {
         Error::wrong("find", "openssl", "it is in none of the system's directories")
             .remedy("install openssl 3 (apt install openssl)")

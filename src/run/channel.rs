@@ -77,6 +77,20 @@ fn base() -> io::Result<Dir> {
     Dir::open(Path::new(BASE))
 }
 
+/// Removes directories of ours in `base` whose maker was killed: `prefix`, then its pid and start time.
+pub fn drop_dead(base: &Dir, prefix: &str) {
+    for name in base.names().unwrap_or_default() {
+        let maker = name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
+        let maker =
+            maker.and_then(|(pid, start)| Some((pid.parse::<u32>().ok()?, start.parse::<u64>().ok()?)));
+        let Some((pid, start)) = maker else { continue };
+        let ours = base.facts(&name).is_ok_and(|f| f.uid == proc::ids().0 && f.mode & 0o170_000 == 0o040_000);
+        if ours && proc::start_time(pid).is_ok_and(|now| now != Some(start)) {
+            let _ = base.remove_tree(&name);
+        }
+    }
+}
+
 /// `sbx-` and sixteen hex digits, nothing else: what a record says is never enough to remove another path.
 fn is_name(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|hex| {

@@ -35,6 +35,7 @@ pub fn plan(spec: &Spec, channel: &str) -> Result<Plan, Error> {
         workdir: spec.workdir.clone(),
         mounts: mounts.collect(),
         masks,
+        hole: spec.hole,
     })
 }
 

@@ -5,6 +5,7 @@ use crate::catalog::images;
 use crate::engine::docker;
 use crate::error::{Error, Exit};
 use crate::limits;
+use crate::run::channel;
 use crate::run::daemon::{self, Daemon};
 use crate::run::show::Show;
 use crate::sys::env::Env;
@@ -356,7 +357,7 @@ struct Context {
 impl Context {
     fn make() -> io::Result<Context> {
         let base = tmp()?;
-        drop_dead(&base);
+        channel::drop_dead(&base, PREFIX);
         let me = std::process::id();
         let start = proc::start_time(me)?.unwrap_or(0);
         let name = format!("{PREFIX}{me}-{start}");
@@ -376,20 +377,6 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let _ = tmp().and_then(|base| base.remove_tree(&self.name));
-    }
-}
-
-/// Removes contexts of ours whose process was killed.
-fn drop_dead(base: &Dir) {
-    for name in base.names().unwrap_or_default() {
-        let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
-        let maker =
-            maker.and_then(|(pid, start)| Some((pid.parse::<u32>().ok()?, start.parse::<u64>().ok()?)));
-        let Some((pid, start)) = maker else { continue };
-        let ours = base.facts(&name).is_ok_and(|f| f.uid == proc::ids().0 && f.mode & 0o170_000 == 0o040_000);
-        if ours && proc::start_time(pid).is_ok_and(|now| now != Some(start)) {
-            let _ = base.remove_tree(&name);
-        }
     }
 }
 

@@ -16,6 +16,13 @@ pub struct Key(Secret);
 /// Keys taken out of the environment, by variable.
 pub struct Taken(Vec<(String, Secret)>);
 
+impl Taken {
+    /// The variables that were set, by name.
+    pub fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
 /// Where the provider key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum From {

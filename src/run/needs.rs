@@ -67,7 +67,8 @@ impl Asked {
     }
 }
 
-fn bwrap_version(path: &Path) -> Result<String, Error> {
+/// The version of a bwrap that will do.
+pub fn bwrap_version(path: &Path) -> Result<String, Error> {
     let cannot = |why: String| {
         Error::new(Exit::Engine, "use", path.display().to_string(), why)
             .remedy("install bubblewrap 0.8 or newer")

@@ -3,7 +3,7 @@
 
 use crate::catalog::agents::{self, Agent};
 use crate::catalog::providers::{self, Protocol, Provider};
-use crate::engine::plan::{Engine, Mode};
+use crate::engine::plan::{Engine, Hole, Mode};
 use crate::error::Error;
 use crate::limits;
 use crate::relay::start::{Grants, Upstream};
@@ -179,6 +179,8 @@ pub struct Spec {
     pub docker: Option<Docker>,
     /// `--env`: added to the agent's environment, overriding nothing of it.
     pub env: Vec<(String, String)>,
+    /// Only `attest` sets it, on its throw-away box.
+    pub hole: Option<Hole>,
     /// Lines that were decided for the caller and have to be said: a default taken, a weaker choice.
     pub notes: Vec<String>,
 }
@@ -246,6 +248,7 @@ impl Spec {
             provider,
             protocol,
             upstream,
+            hole: None,
             notes,
         };
         Ok((spec, key_from))

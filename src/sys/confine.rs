@@ -80,6 +80,11 @@ fn governed(abi: u32) -> (raw::Ruleset, usize) {
     (raw::Ruleset { files, ports, scopes }, size)
 }
 
+/// The kernel's Landlock ABI; an error where it has none, or it is switched off.
+pub fn landlock_abi() -> io::Result<u32> {
+    raw::landlock_abi()
+}
+
 fn landlock(rules: &Relay) -> io::Result<Vec<String>> {
     let abi = match raw::landlock_abi() {
         Ok(n) => n,
@@ -241,6 +246,9 @@ const KERNEL: &[Row] = &[
     Row(libc::SYS_open_tree, &[], Then::Fail(EPERM)),
     Row(OPEN_TREE_ATTR, &[], Then::Fail(EPERM)),
     Row(libc::SYS_mount_setattr, &[], Then::Fail(EPERM)),
+    // A file by number, past every directory above it: the way out of old containers. The kernel asks for a capability, in newer
+    // versions only of the file system's own user namespace.
+    Row(libc::SYS_open_by_handle_at, &[], Then::Fail(EPERM)),
     // Programs in the kernel, and its measuring.
     Row(libc::SYS_bpf, &[], Then::Fail(EPERM)),
     Row(libc::SYS_perf_event_open, &[], Then::Fail(EPERM)),

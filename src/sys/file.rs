@@ -265,6 +265,12 @@ pub fn facts(path: &Path) -> io::Result<Facts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AtFlags::empty())?))
 }
 
+/// Bytes that an ordinary user may still write on the file system of a path.
+pub fn free(path: &Path) -> io::Result<u64> {
+    let s = rustix::fs::statvfs(path)?;
+    Ok(s.f_bavail.saturating_mul(s.f_frsize))
+}
+
 /// The path without links, `.` and `..`; it must exist.
 pub fn real_path(path: &Path) -> io::Result<std::path::PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "FILE-01 canonicalize; callers are listed")]

@@ -282,6 +282,16 @@ pub fn host_uids() -> io::Result<bool> {
     Ok(map.split_ascii_whitespace().eq(["0", "0", "4294967295"]))
 }
 
+/// Whether this kernel has descriptors of processes (Linux 5.3).
+pub fn has_pidfd() -> bool {
+    rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).is_ok()
+}
+
+/// Whether this kernel has user namespaces at all.
+pub fn has_user_namespaces() -> bool {
+    rustix::fs::statat(rustix::fs::CWD, "/proc/self/ns/user", rustix::fs::AtFlags::empty()).is_ok()
+}
+
 /// Threads of this process now (`/proc/self/status`).
 pub fn threads() -> io::Result<usize> {
     let status = proc_file("/proc/self/status")?;
