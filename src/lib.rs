@@ -34,6 +34,7 @@ pub mod wire {
     pub mod text;
     pub mod toml;
     mod toml_reader;
+    pub mod utc;
 }
 
 /// Effects: every system call of the program starts here. `raw` holds the only `unsafe`.
@@ -156,16 +157,21 @@ pub mod run {
     pub mod watched;
 }
 
-/// What the owner of a host can see for himself.
+/// What the owner of a host can see for himself, and what can be shown afterwards: the record of calls.
 #[forbid(unsafe_code)]
 pub mod prove {
     pub mod attest;
+    pub mod audit;
     pub mod boxes;
     pub mod doctor;
     pub mod engines;
+    pub mod explain;
+    pub mod input;
     pub mod outside;
     pub mod provider;
+    pub mod show;
     pub mod verdict;
+    pub mod verify;
     pub mod watch;
 }
 

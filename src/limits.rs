@@ -147,6 +147,8 @@ pub const TOKEN_BYTES: usize = 1024;
 pub const LOG_BYTES: u64 = 256 * 1024 * 1024;
 /// One line of `calls.jsonl`: the longest is a `start` with the whole policy, which comes in an order of `ORDER_BYTES`.
 pub const LOG_LINE_BYTES: u64 = 1024 * 1024;
+/// Nesting of a record; ours have 2.
+pub const LOG_DEPTH: usize = 32;
 /// Characters of a method or a path that a log line or a message shows.
 pub const SHOWN_CHARS: usize = 200;
 /// Connections that may wait to be accepted: with 5 the kernel drops SYNs and clients stall for seconds.
@@ -221,6 +223,12 @@ pub const USAGE_ANSWERS: usize = 16;
 pub const REPORT_BYTES: u64 = 64 * 1024 * 1024;
 /// A run's record: under twenty short lines.
 pub const RECORD_BYTES: u64 = 64 * 1024;
+/// A receipt or stats file given to `audit verify`; ours have under 8 KiB.
+pub const RECEIPT_BYTES: u64 = 1024 * 1024;
+/// Refusals that differ and are explained one by one; an agent stops after a few.
+pub const EXPLAINED: usize = 200;
+/// Calls of a log that are in flight at once: `CONNECTIONS` of one relay, and room for one that serves more.
+pub const LOG_IN_FLIGHT: usize = 4096;
 /// `calls.jsonl` read back for head and count; a day of calls is under 10 MiB.
 pub const LOG_READ_BYTES: u64 = 1024 * 1024 * 1024;
 /// Body of one answer of the control server: `STATUS_BYTES` of text, each byte written as `\u00XX`, and room for the rest.

@@ -6,7 +6,7 @@ use sanduk::catalog::{agents, images, providers};
 use sanduk::cli::parse::{self, Given};
 use sanduk::cli::{pages, table};
 use sanduk::error::{Error, Exit};
-use sanduk::prove::{attest, doctor};
+use sanduk::prove::{attest, audit, doctor};
 use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::upstream::parse_upstream;
@@ -67,6 +67,12 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
         "build" => image::build(&build(&given)?, &env::read()),
         "attest" => attest(&given),
         "doctor" => doctor(&given, &keys),
+        "audit" => audit::audit(&audit::Asked {
+            operands: given.operands.clone(),
+            receipt: given.value("receipt").map(PathBuf::from),
+            json: given.has("json"),
+            call: given.number("call")?,
+        }),
         "ps" => {
             no_operand(&given)?;
             print(&boxes::Boxes::find(&env::read())?.list(given.has("json")))

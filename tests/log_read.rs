@@ -1,47 +1,12 @@
 //! The reader of a call log: what was written, and every way in which it can be damaged.
 
+#[path = "support/call_log.rs"]
+mod call_log;
+
+use call_log::{denied, end, every_kind, log, outcome, start, verdict};
 use sanduk::relay::log_read::{Reader, Tail, What};
-use sanduk::relay::record::{
-    Again, Counts, End, Line, NO_PREV, Outcome, Record, Resumed, Start, VERSION, Verdict,
-};
-use sanduk::relay::start::{Denied, Grants};
+use sanduk::relay::record::{Again, Record, Resumed};
 use sanduk::wire::digest::sha256_hex;
-
-fn start(resumed: Option<Resumed>) -> Record {
-    let (version, provider, upstream) = ("0.1.0".into(), "p".into(), "https://p".into());
-    let grants = Grants { allow_models: vec!["m".into()], ..Grants::default() };
-    Record::Start(Start { v: VERSION, version, provider, upstream, resumed, grants })
-}
-
-fn verdict(call: u64) -> Record {
-    let (method, path, clamped) = ("POST".into(), "/v1/x".into(), vec!["max_tokens=9".into()]);
-    Record::Verdict(Verdict { call, method, path, bytes: 3, model: None, streamed: false, clamped })
-}
-
-fn outcome(call: u64) -> Record {
-    let counts = Counts { input: Some(1), cost: Some(0.5), model: Some("m".into()), ..Counts::default() };
-    Record::Outcome(Outcome { call, status: 200, ended: "whole".into(), bytes: 2, millis: 1, counts })
-}
-
-fn denied() -> Record {
-    let (method, path, why) = ("GET".into(), "/x".into(), "no".into());
-    Record::Denied(Denied { method, path, status: 403, why, remedy: String::new() })
-}
-
-fn end() -> Record {
-    Record::End(End { why: "x".into() })
-}
-
-fn log(records: &[Record]) -> Vec<u8> {
-    let (mut all, mut prev) = (Vec::new(), NO_PREV.to_string());
-    for (record, n) in records.iter().zip(1..) {
-        let line = serde_json::to_vec(&Line { n, prev: &prev, at_ms: 7, record }).unwrap();
-        prev = sha256_hex(&line);
-        all.extend_from_slice(&line);
-        all.push(b'\n');
-    }
-    all
-}
 
 /// Lines that hold, and what ended the reading.
 fn read(text: &[u8]) -> (u64, Option<(u64, What)>) {
@@ -57,19 +22,7 @@ fn read(text: &[u8]) -> (u64, Option<(u64, What)>) {
 
 #[test]
 fn what_was_written_is_read() {
-    let found = Resumed { lines: 4, calls: 2, open: 1, torn: 3 };
-    let records = [
-        start(None),
-        verdict(1),
-        verdict(2),
-        outcome(2),
-        start(Some(found)),
-        verdict(3),
-        denied(),
-        Record::DeniedAgain(Again { times: 4 }),
-        outcome(3),
-        end(),
-    ];
+    let records = every_kind();
     let text = log(&records);
     let mut reader = Reader::new(&text[..], 1 << 20);
     for record in &records {
@@ -166,7 +119,7 @@ fn forms_kinds_versions_sizes() {
     }
     assert_eq!(read(&line.replace("https", "\u{e4}").into_bytes()), (1, None));
     let mut short = Reader::new(&first[..], 10);
-    assert_eq!(short.advance().unwrap_err().what, What::Size);
+    assert_eq!(short.advance().unwrap_err().what, What::Read);
 }
 
 #[test]

@@ -62,7 +62,11 @@ pub const COMMANDS: &[Command] = &[
     later("orchestrator", "", "one box per task, behind a web page"),
     built("doctor", "", "what this host gives"),
     built("attest", "", "try every way out of a sealed box"),
-    later("audit", "verify|show|explain LOG", "read a call log"),
+    built(
+        "audit",
+        "verify|show|explain LOG [LINE]",
+        "does a call log hold, what stands in it, why was a call refused",
+    ),
     built("completions", "bash|zsh|fish", "print completions for a shell"),
     built("man", "", "print the man page"),
     built("version", "", "print the version"),
@@ -79,6 +83,7 @@ const REMOVE: &[&str] = &["stop", "clean", "destroy"];
 const DOCTOR: &[&str] = &["doctor"];
 const ATTEST: &[&str] = &["attest"];
 const SHELL: &[&str] = &["shell"];
+const AUDIT: &[&str] = &["audit"];
 
 const fn flag(
     long: &'static str,
@@ -241,6 +246,14 @@ pub const FLAGS: &[Flag] = &[
         "Make a hole on purpose, to see that it is found: bridge (a network), socket (an engine's), key (in environment and file), \
          port (the host's network). Only in the throw-away box, with a made-up key.",
     ),
+    flag("json", "", AUDIT, "verify: the finding as JSON. show: the records as they are, a line each."),
+    flag(
+        "receipt",
+        "FILE",
+        AUDIT,
+        "verify: the run's receipt.json or --stats-file; head and count must be the log's.",
+    ),
+    flag("call", "N", AUDIT, "explain: this call."),
     flag("all", "", REMOVE, "Also the boxes of live runs: those are ended, as by SIGTERM."),
     soon("containerfile", "FILE", "Containerfile of the image."),
     soon("rebuild", "", "Build the image first."),

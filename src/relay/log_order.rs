@@ -1,5 +1,6 @@
 //! In which order the records of a call log may stand; numbers of calls. Called by `log_read`.
 
+use crate::limits;
 use crate::relay::record::{Record, Resumed};
 use std::collections::BTreeSet;
 
@@ -33,6 +34,9 @@ impl Order {
                     v.call,
                     self.calls.saturating_add(1)
                 ));
+            }
+            Record::Verdict(_) if self.open.len() >= limits::LOG_IN_FLIGHT => {
+                return Err("more calls in flight than any relay serves".into());
             }
             Record::Verdict(v) => {
                 self.calls = v.call;

@@ -6,7 +6,7 @@ use crate::limits;
 use crate::relay::log_order::Order;
 use crate::relay::record::{NO_PREV, Record, Start, VERSION};
 use crate::wire::digest;
-use crate::wire::json::Scanner;
+use crate::wire::json::{self, Kind, Scanner};
 use serde::Deserialize;
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -36,9 +36,9 @@ pub enum What {
     Version,
     /// A record that cannot stand here: an outcome without a verdict, a number out of turn.
     Order,
-    /// A line, or the whole, is longer than what is read.
+    /// A line longer than any that a relay writes.
     Size,
-    /// The file could not be read.
+    /// The file could not be read to its end, or is longer than what is read.
     Read,
 }
 
@@ -130,7 +130,7 @@ impl<R: Read> Reader<R> {
         read.map_err(|e| self.bad(What::Read, e.to_string()))?;
         let length = u64::try_from(self.buf.len()).unwrap_or(u64::MAX);
         if self.bytes.saturating_add(length) > self.most {
-            return Err(self.bad(What::Size, format!("the log is longer than {} bytes", self.most)));
+            return Err(self.bad(What::Read, format!("it is longer than {} bytes", self.most)));
         }
         if length == 0 {
             return Ok(None);
@@ -261,10 +261,20 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Stricter than the parser behind it where two readers could differ: names twice, bytes that are not UTF-8, depth.
-fn strict(text: &[u8]) -> Result<(), crate::wire::json::Bad> {
+/// Stricter than the parser behind it where two readers could differ: names twice, bytes that are not UTF-8, depth, numbers that no
+/// 64-bit float holds.
+fn strict(text: &[u8]) -> Result<(), json::Bad> {
     let mut scanner = Scanner::new(text)?;
-    while scanner.advance()?.is_some() {}
+    while let Some(token) = scanner.advance()? {
+        let at = token.span.start;
+        if token.depth >= limits::LOG_DEPTH && matches!(token.kind, Kind::Object | Kind::Array) {
+            return Err(json::Bad { at, why: "nested too deeply" });
+        }
+        let number = || std::str::from_utf8(text.get(token.span.clone())?).ok()?.parse::<f64>().ok();
+        if token.kind == Kind::Number && !number().is_some_and(f64::is_finite) {
+            return Err(json::Bad { at, why: "a number out of range" });
+        }
+    }
     Ok(())
 }
 

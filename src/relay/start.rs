@@ -170,7 +170,7 @@ pub struct Call {
 }
 
 /// One refusal.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Denied {
     /// As sent, escaped and cut.
     pub method: String,

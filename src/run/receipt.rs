@@ -202,6 +202,7 @@ struct Stats<'a> {
     run: &'a str,
     usage: &'a Tally,
     wall_seconds: f64,
+    log: Log,
     receipt: String,
 }
 
@@ -262,6 +263,7 @@ pub fn stats(a: &Account<'_>) -> Vec<u8> {
         run: a.id,
         usage: a.tally,
         wall_seconds: seconds(a.wall),
+        log: log(a.kept),
         receipt: a.kept.path.join("receipt.json").display().to_string(),
     })
 }

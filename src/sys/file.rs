@@ -260,6 +260,16 @@ fn read_within(path: &Path, most: u64, time: Duration) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Opens for reading a file the caller named, as `read_named`; a directory is an error.
+pub fn open_named(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => Ok(fd),
+    }
+}
+
 /// Facts of what a path leads to (links followed).
 pub fn facts(path: &Path) -> io::Result<Facts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AtFlags::empty())?))

@@ -34,6 +34,25 @@ pub fn short(text: &str, most: usize) -> String {
     out
 }
 
+/// A JSON text on one line with nothing in it that acts on a terminal: what hides inside its strings becomes an escape
+/// (`\u` and four digits), which reads back as the same text.
+pub fn json_escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            // Only ever between tokens: inside a string they are not JSON.
+            '\n' | '\t' | '\r' => out.push(' '),
+            _ if hidden(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    out.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 fn push(out: &mut String, c: char) {
     match c {
         '\n' | '\t' | '\r' => out.extend(c.escape_default()),
@@ -75,6 +94,18 @@ mod tests {
         ] {
             assert_eq!(escaped(text), shown);
             assert_eq!(short(text, 100), shown);
+        }
+    }
+
+    #[test]
+    fn json_reads_back_the_same() {
+        for (text, shown) in [
+            ("{\"a\":\t\"ä 漢\"}", "{\"a\": \"ä 漢\"}"),
+            ("\"\u{9b}31m\u{7f}\u{202e}\u{e0041}\"", "\"\\u009b31m\\u007f\\u202e\\udb40\\udc41\""),
+        ] {
+            assert_eq!(super::json_escaped(text), shown);
+            let read = |t: &str| serde_json::from_str::<serde_json::Value>(t).unwrap();
+            assert_eq!(read(text), read(shown));
         }
     }
 
