@@ -4,6 +4,8 @@
 
 #[path = "relay/lists.rs"]
 mod lists;
+#[path = "relay/log.rs"]
+mod log;
 #[path = "relay/money.rs"]
 mod money;
 #[path = "relay/provider_side.rs"]
