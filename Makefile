@@ -4,11 +4,12 @@ TARGET := $(ARCH)-unknown-linux-musl
 BIN    := target/$(TARGET)/release/sanduk
 CARGO  := CARGO_BUILD_TARGET=$(TARGET) cargo
 FUZZ   ?= 200000
+KILLS  ?= 200
 TIME   ?= 900
 WORK   ?= ./work
 ARGS   ?=
 
-.PHONY: help setup image-base build demo test test-fast audit fuzz soak bench dist
+.PHONY: help setup image-base build demo test test-fast audit fuzz kill soak bench dist
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
@@ -37,6 +38,9 @@ audit: ## ledgers against the code, SBOM against the lock file
 
 fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
 	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test usage -- --nocapture
+
+kill: ## KILLS times (200) kill -9 of a relay under load, on one log: nothing is lost, nothing counted twice
+	@SANDUK_KILLS=$(KILLS) $(CARGO) test --locked --test relay_kill -- --nocapture
 
 soak: ## TIME seconds (900) of mixed load with faults on one relay, plain and TLS: nothing may grow
 	@SANDUK_SOAK=$(TIME) $(CARGO) test --release --locked --test soak -- --nocapture

@@ -1,6 +1,6 @@
 //! `kill -9` of a relay at seeded instants under load, again and again on one log: every call that the provider saw is in it, the
 //! chain holds, nothing is counted twice. `SANDUK_KILLS` (40) and `SANDUK_SEED` (1) set how often and when; `make kill` does 200.
-#![expect(clippy::disallowed_methods, reason = "tests")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests")]
 
 #[path = "relay/rig.rs"]
 #[expect(dead_code, reason = "shared with relay.rs")]

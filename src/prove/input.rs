@@ -11,14 +11,14 @@ use std::path::Path;
 /// A log, unpacked where it is gzip. What it may inflate to is bounded by who reads it.
 pub fn log(path: &Path) -> Result<Box<dyn Read>, Error> {
     let bad = |e: io::Error| Error::wrong("read", path.display().to_string(), e);
-    #[expect(clippy::disallowed_methods, reason = "FILE-180 the call log given to audit")]
+    #[expect(clippy::disallowed_methods, reason = "FILE-198 the call log given to audit")]
     let opened = file::open_named(path).map_err(bad)?;
     unpacked(File::from(opened)).map_err(bad)
 }
 
 /// A run's receipt or its `--stats-file`.
 pub fn receipt(path: &Path) -> Result<Vec<u8>, Error> {
-    #[expect(clippy::disallowed_methods, reason = "FILE-181 --receipt of audit verify")]
+    #[expect(clippy::disallowed_methods, reason = "FILE-199 --receipt of audit verify")]
     let bytes = file::read_named(path, limits::RECEIPT_BYTES);
     bytes.map_err(|e| Error::wrong("read", path.display().to_string(), e))
 }
