@@ -29,6 +29,7 @@ pub mod wire {
     pub mod http;
     pub mod json;
     pub mod json_text;
+    pub mod money;
     pub mod probe;
     pub mod sse;
     pub mod text;
@@ -71,6 +72,7 @@ pub mod catalog {
     pub mod agents;
     pub mod fields;
     pub mod images;
+    pub mod prices;
     pub mod providers;
     pub mod rules;
     mod template;
@@ -96,6 +98,10 @@ pub mod store {
 pub mod relay {
     pub mod admit;
     pub mod answer;
+    pub mod budget;
+    pub mod budget_cost;
+    pub mod budget_read;
+    pub mod caps;
     pub mod conn;
     pub mod exchange;
     pub mod foreground;
@@ -107,6 +113,7 @@ pub mod relay {
     pub mod policy;
     pub mod policy_fields;
     mod policy_forms;
+    pub mod policy_price;
     pub mod policy_read;
     pub mod pool;
     pub mod preflight;

@@ -26,6 +26,16 @@ pub const JSON_DEPTH: usize = 128;
 pub const JSON_NAMES: usize = 1_000_000;
 /// Judged places in one body (the elements of `models` and `tools` count); real requests have under 10.
 pub const JUDGED_PLACES: usize = 4096;
+/// Models with a price in one price file: more than any provider sells, and they fit the relay's order.
+pub const PRICED_MODELS: usize = 256;
+/// Longest wait of a call for its turn, where a cap lets one pass at a time: as long as agents wait for an answer.
+pub const TURN_WAIT: Duration = Duration::from_secs(600);
+/// How often a call that waits for its turn looks whether its client is still there.
+pub const TURN_LOOK: Duration = Duration::from_millis(200);
+/// Tokens of its own that a provider may add to a call: what explains tool use and output formats to the model is below 1,000 today.
+pub const CALL_TOKENS: u64 = 4096;
+/// The same for each tool of a type that the provider defines: the largest known, a text editor, has 700.
+pub const TOOL_TOKENS: u64 = 1024;
 /// Characters of the model's name that a record or a message shows.
 pub const MODEL_CHARS: usize = 200;
 /// Open files a run asks for: four for each of `CONNECTIONS` (the client, and openssl's three pipes) and as many again.

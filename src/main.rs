@@ -7,6 +7,7 @@ use sanduk::cli::parse::{self, Given};
 use sanduk::cli::{pages, table};
 use sanduk::error::{Error, Exit};
 use sanduk::prove::{attest, audit, doctor};
+use sanduk::relay::caps;
 use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::upstream::parse_upstream;
@@ -184,6 +185,7 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         runtime: text("runtime"),
         allow_models: given.values("allow-model"),
         max_tokens_cap: given.number("max-tokens-cap")?,
+        caps: caps_of(given)?,
         allow_server_tools: given.has("allow-server-tools"),
         allow_fields: given.values("allow-field"),
         upstream: text("upstream"),
@@ -204,6 +206,17 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         as_root: given.has("as-root"),
         network: text("network"),
         base_url: text("base-url"),
+    })
+}
+
+fn caps_of(given: &Given) -> Result<caps::Asked, Error> {
+    let text = |flag| given.value(flag).map(str::to_string);
+    Ok(caps::Asked {
+        budget: text("budget"),
+        mode: text("budget-mode"),
+        prices: text("prices"),
+        max_calls: given.number("max-calls")?,
+        max_tokens_total: given.number("max-tokens-total")?,
     })
 }
 
@@ -244,12 +257,14 @@ fn relay(given: &Given) -> Result<Foreground, Error> {
     let url = given.value("upstream").unwrap_or(&provider.upstream);
     let mut upstream = parse_upstream(url, given.has("insecure-upstream"))?;
     upstream.ca_file = given.value("ca-file").map(str::to_string);
+    let grants = grants(given)?;
     Ok(Foreground {
+        caps: caps::settle(&caps_of(given)?, &provider, &grants, None)?,
         listen: listen(needed("listen", "give --listen tcp:127.0.0.1:8080 or --listen unix:PATH")?)?,
         token_file: PathBuf::from(needed("token-file", "put a long random token into a file and name it")?),
         key_file: given.value("key-file").map(PathBuf::from),
         hosts: given.values("host"),
-        grants: grants(given)?,
+        grants,
         log_dir: given.value("log-dir").map(PathBuf::from),
         quiet: given.has("quiet"),
         provider,

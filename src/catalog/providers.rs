@@ -110,6 +110,9 @@ pub struct Provider {
     pub include_usage: bool,
     /// `usage.cost` is money the provider charges.
     pub reports_cost: bool,
+    /// Chat and Responses: its input count surely holds the cached tokens. Else they are charged beside it too, the dear reading.
+    #[serde(default)]
+    pub cached_inside: bool,
 }
 
 /// The shipped files, sorted by name.

@@ -158,7 +158,7 @@ mod tests {
             (&["fix the bug"][..], "sanduk run 'fix the bug'"),
             (&["run", "--nope"], "no --nope"),
             (&["run", "--model", "a", "--model", "b"], "stands twice"),
-            (&["run", "--budget", "1"], "--budget: not built yet"),
+            (&["run", "--recipe", "1"], "--recipe: not built yet"),
             (&["tick"], "`sanduk tick`: not built yet"),
             (&["serve", "--interval", "60"], "`sanduk serve`: not built yet"),
             (&["relay", "--workdir", "x"], "no --workdir"),

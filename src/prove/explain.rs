@@ -216,8 +216,9 @@ fn outcome(o: &Outcome) -> String {
     let usage = usage(&o.counts);
     let usage = if usage.is_empty() { " nothing".into() } else { usage };
     let owed = if o.counts.owed { "It is charged" } else { "It is not charged" };
+    let booked = o.charged_picodollars.map_or_else(String::new, |m| format!(" It counts with {m}."));
     format!(
-        "Call {} ended with status {} after {} ms: {how}.\n  {owed}; reported:{usage}.\n",
+        "Call {} ended with status {} after {} ms: {how}.\n  {owed}; reported:{usage}.{booked}\n",
         o.call, o.status, o.millis
     )
 }

@@ -1,9 +1,11 @@
 //! One connection of the box, from its first byte to its last. `call` is the road of a request, in order; each step is a function of
 //! one of the files beside this one. A request that is refused anywhere closes the connection.
 
+use crate::catalog::providers::Protocol;
 use crate::error::Exit;
 use crate::limits;
 use crate::relay::answer::{self, Ended};
+use crate::relay::budget::{Asking, Hold};
 use crate::relay::exchange::{self, Failed};
 use crate::relay::inject::{self, Outgoing};
 use crate::relay::policy::{self, Judged};
@@ -17,6 +19,7 @@ use crate::relay::{admit, receive};
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::http::{self, Request};
+use crate::wire::money::Money;
 use crate::wire::text;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -75,14 +78,17 @@ impl Client<'_> {
             match http::request(read) {
                 Ok(Some((head, used))) => {
                     let rest = read.get(used..).unwrap_or_default();
-                    return match call(self.relay, self.conn, &head, rest, &mut self.scratch, &mut self.room) {
-                        Ok(Served::Keep(after)) => self.keep(&after),
-                        Ok(Served::Close) => Next::Close,
-                        Err(refusal) => {
-                            let of = (head.method, head.path);
-                            refused(self.relay, self.conn, &refusal, of, &mut self.scratch)
-                        }
-                    };
+                    let next =
+                        match call(self.relay, self.conn, &head, rest, &mut self.scratch, &mut self.room) {
+                            Ok(Served::Keep(after)) => self.keep(&after),
+                            Ok(Served::Close) => Next::Close,
+                            Err(refusal) => {
+                                let of = (head.method, head.path);
+                                refused(self.relay, self.conn, &refusal, of, &mut self.scratch)
+                            }
+                        };
+                    self.relay.capped();
+                    return next;
                 }
                 Err(bad) => return refused(self.relay, self.conn, &bad.into(), ("", ""), &mut self.scratch),
                 Ok(None) => {}
@@ -157,7 +163,8 @@ fn call(
     };
     let pieces = spliced(body, &judged);
     let length = pieces.iter().map(|p| p.len()).sum::<usize>();
-    let mut open = Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic() };
+    let hold = admitted(relay, conn, route.protocol, &judged, length)?;
+    let mut open = Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic(), hold };
     open.record_verdict(length)?;
     let out = Outgoing {
         method: head.method,
@@ -205,6 +212,20 @@ fn call(
     }
 }
 
+/// The caps have room for the call, and it has its turn.
+fn admitted(
+    relay: &Serving,
+    conn: &Conn,
+    protocol: Protocol,
+    judged: &Judged,
+    length: usize,
+) -> Result<Hold, Refusal> {
+    let bytes = u64::try_from(length).unwrap_or(u64::MAX);
+    let asking = Asking { protocol, model: judged.model.as_deref(), bytes, terms: &judged.terms };
+    let gone = || conn.hung_up() || relay.over();
+    relay.meter.admit(&asking, &gone).inspect_err(|_| relay.reached())
+}
+
 /// The box does not have the key, so a head that holds it says that it has leaked.
 fn keyless_head(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
     relay.tripwire.request(&relay.key, head.target.as_bytes())?;
@@ -231,6 +252,7 @@ struct Open<'a> {
     judged: &'a Judged,
     number: u64,
     begun: Duration,
+    hold: Hold,
 }
 
 impl Open<'_> {
@@ -244,8 +266,10 @@ impl Open<'_> {
             model: self.judged.model.clone(),
             streamed: self.judged.streamed,
             clamped: self.judged.clamped.clone(),
+            reserved_picodollars: self.relay.recorded(self.hold.money),
+            reserved_tokens: self.relay.recorded(self.hold.tokens),
         };
-        let opened = Opened { call: self.owed(), begun: self.begun };
+        let opened = Opened { call: self.owed(), begun: self.begun, hold: self.hold };
         self.number = self.relay.open(verdict, opened).map_err(|e| self.unrecorded(&e))?;
         Ok(())
     }
@@ -268,6 +292,7 @@ impl Open<'_> {
             cache_write: None,
             output: None,
             cost: None,
+            guessed: false,
             owed: self.head.method == "POST",
             clamped: self.judged.clamped.clone(),
         }
@@ -306,10 +331,19 @@ impl Open<'_> {
 
     /// The outcome: recorded, then told. False: it could not be recorded.
     fn settle(&mut self, status: u16, bytes: u64, ended: &str, usage: Usage) -> bool {
+        let charge = self.relay.meter.charge(&self.hold, &usage);
         let millis =
             u64::try_from(proc::monotonic().saturating_sub(self.begun).as_millis()).unwrap_or(u64::MAX);
-        let outcome =
-            Outcome { call: self.number, status, ended: ended.into(), bytes, millis, counts: counts(&usage) };
+        let outcome = Outcome {
+            call: self.number,
+            status,
+            ended: ended.into(),
+            bytes,
+            millis,
+            charged_picodollars: self.relay.recorded(charge.money),
+            charged_tokens: self.relay.recorded(charge.tokens),
+            counts: counts(&usage),
+        };
         let call = match self.relay.settle(outcome) {
             Ok(Some(call)) => call,
             // The relay's end came first and has recorded it.
@@ -326,10 +360,12 @@ impl Open<'_> {
             cache_read: usage.cache_read,
             cache_write: usage.cache_write,
             output: usage.output,
-            cost: usage.cost,
+            cost: self.relay.shown(&charge, usage.cost),
+            guessed: self.relay.guessed(&charge),
             owed: usage.owed,
             ..call
         }));
+        self.relay.settled(&self.hold, &charge);
         true
     }
 }
@@ -341,7 +377,7 @@ fn counts(usage: &Usage) -> Counts {
         cache_write: usage.cache_write,
         output: usage.output,
         reasoning: usage.reasoning,
-        cost: usage.cost.filter(|c| c.is_finite()),
+        cost: usage.cost.map(Money::dollars),
         owed: usage.owed,
         complete: usage.complete,
         model: usage.model.clone(),

@@ -4,7 +4,11 @@
 use crate::catalog::providers::Provider;
 use crate::error::{Error, Exit};
 use crate::limits;
+use crate::relay::budget::Meter;
+use crate::relay::budget_read::Past;
+use crate::relay::caps::Caps;
 use crate::relay::log::Log;
+use crate::relay::log_read::Line;
 use crate::relay::pool::Pool;
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::start::{self, Grants, Note, Upstream};
@@ -45,6 +49,8 @@ pub struct Foreground {
     pub hosts: Vec<String>,
     /// `--mode`, `--allow-model`, `--max-tokens-cap`.
     pub grants: Grants,
+    /// `--budget` and the like.
+    pub caps: Caps,
     /// `--log-dir`; none: no record is kept, said at the start.
     pub log_dir: Option<PathBuf>,
     /// `-q`: no line per call.
@@ -76,7 +82,8 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
     let signals = proc::catch_signals().map_err(|e| Error::fault("catch", "signals", e))?;
     let listener = listen(&f.listen)?;
     let address = listener.address();
-    let log = open_log(f.log_dir.as_deref())?;
+    let meter = Meter::new(f.caps, &f.provider);
+    let log = recalled(f.log_dir.as_deref(), &meter, &f.provider)?;
     let features = start::confined(&f.upstream)?;
     let (send, reasons) = mpsc::channel();
     let at_end = send.clone();
@@ -88,6 +95,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         rules,
         peer_uid: None,
         grants: f.grants,
+        meter,
         token,
         key,
         pool: Pool::new(f.upstream),
@@ -115,6 +123,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
             Ok(Exit::Signal(n))
         }
         Reason::Policy(code) if code == Exit::Policy.code() => Ok(Exit::Policy),
+        Reason::Policy(code) if code == Exit::Cap.code() => Ok(Exit::Cap),
         Reason::Policy(_) => Ok(Exit::Fault),
     }
 }
@@ -178,8 +187,20 @@ fn hosts(given: &[String], address: Option<SocketAddr>) -> Vec<String> {
     all
 }
 
+/// What earlier relays on the same log spent counts here.
+fn recalled(dir: Option<&Path>, meter: &Meter, provider: &Provider) -> Result<Log, Error> {
+    let mut past = Past::new(meter, provider);
+    let log = open_log(dir, &mut |line| past.line(line))?;
+    past.end();
+    let spent = meter.spent();
+    if spent.calls > 0 && !meter.caps().none() {
+        say(&format!("{} calls, {} and {} tokens were used before", spent.calls, spent.money, spent.tokens));
+    }
+    Ok(log)
+}
+
 /// The log of an earlier relay in the same place is gone on with.
-fn open_log(dir: Option<&Path>) -> Result<Log, Error> {
+fn open_log(dir: Option<&Path>, seen: &mut dyn FnMut(&Line)) -> Result<Log, Error> {
     let Some(path) = dir else {
         return Ok(Log::none());
     };
@@ -187,7 +208,7 @@ fn open_log(dir: Option<&Path>) -> Result<Log, Error> {
     #[expect(clippy::disallowed_methods, reason = "FILE-22 --log-dir of the relay in the foreground")]
     let dir = file::Dir::make_all(path, 0o700).map_err(bad)?;
     let log = dir.append("calls.jsonl").map_err(bad)?;
-    Log::open(File::from(log), &mut |_| {})
+    Log::open(File::from(log), seen)
 }
 
 /// A thread that waits for signals.
@@ -216,10 +237,11 @@ fn tell(note: &Note, quiet: bool) {
                 + &count("cache_write", c.cache_write)
                 + &count("cache_read", c.cache_read);
             usage += &count("out", c.output);
-            if c.owed && usage.is_empty() {
+            if c.owed && (usage.is_empty() || c.guessed) {
                 usage.push_str(" usage=?");
             }
-            let cost = c.cost.map_or_else(String::new, |d| format!(" ${d:.4}"));
+            let cost =
+                c.cost.map_or_else(String::new, |d| format!(" {}{d}", if c.guessed { "<=" } else { "" }));
             let clamped = if c.clamped.is_empty() {
                 String::new()
             } else {
@@ -238,6 +260,7 @@ fn tell(note: &Note, quiet: bool) {
             let remedy = if d.remedy.is_empty() { String::new() } else { format!(" ({})", d.remedy) };
             say(&format!("REFUSED {} {} -> {}: {}{remedy}", d.method, d.path, d.status, d.why));
         }
+        Note::Warning(warning) => say(&text::escaped(&warning.line)),
         Note::End(stop) => say(&format!("ended: {}", text::escaped(&stop.why))),
         _ => {}
     }

@@ -6,6 +6,7 @@ use crate::catalog::fields::{self, Fields};
 use crate::catalog::providers::{ChatCap, Protocol, Provider};
 use crate::limits::MODEL_CHARS;
 use crate::relay::policy_fields::Walk;
+use crate::relay::policy_price::{self, Terms};
 use crate::relay::policy_read::{Found, Read, Rule, last_name, path_text, read};
 use crate::relay::start::Grants;
 use crate::wire::json::Kind;
@@ -66,6 +67,8 @@ pub struct Judged {
     pub model: Option<String>,
     /// The request asked for a stream.
     pub streamed: bool,
+    /// What it says about its price.
+    pub terms: Terms,
     seal: Seal,
 }
 
@@ -108,6 +111,7 @@ pub fn body(protocol: Protocol, bytes: &[u8], grants: &Grants, rules: &Rules) ->
     if streamed && rules.include_usage && protocol == Protocol::Chat {
         inserted.extend(judge.include_usage()?);
     }
+    let mut terms = policy_price::terms(protocol, &read, bytes, judge.own_names(), grants.max_tokens_cap);
     let Judge { mut edits, clamped, .. } = judge;
     if let Some(walk) = walk {
         if let Some(refused) = walk.refused {
@@ -119,18 +123,29 @@ pub fn body(protocol: Protocol, bytes: &[u8], grants: &Grants, rules: &Rules) ->
             });
         }
         inserted.extend(walk.inserted.iter().map(ToString::to_string));
+        terms.media = walk.media;
+        if walk.sound {
+            terms.moved.get_or_insert_with(|| "input_audio".to_string());
+        }
     }
     if !inserted.is_empty() {
         let tail = if read.empty { "" } else { "," };
         edits.push((read.inside..read.inside, format!("{}{tail}", inserted.join(",")).into_bytes()));
     }
     edits.sort_by_key(|(span, _)| span.start);
-    Ok(Judged { edits, clamped, model, streamed, seal: Seal })
+    Ok(Judged { edits, clamped, model, streamed, terms, seal: Seal })
 }
 
 /// A request without a body (`Protocol::Plain`).
 pub fn bodyless() -> Judged {
-    Judged { edits: Vec::new(), clamped: Vec::new(), model: None, streamed: false, seal: Seal }
+    Judged {
+        edits: Vec::new(),
+        clamped: Vec::new(),
+        model: None,
+        streamed: false,
+        terms: Terms::default(),
+        seal: Seal,
+    }
 }
 
 /// The edited body as slices, in order, for one vectored write.

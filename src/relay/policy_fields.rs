@@ -12,6 +12,9 @@ use crate::wire::text;
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// The forms that hold an image or a document: it can count more tokens than it has bytes.
+const MEDIA: u16 = bit::BASE64 | bit::DATA | bit::IMAGE;
+
 /// What sealed mode refuses, and which flag lifts it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -61,6 +64,10 @@ pub struct Walk<'a> {
     zone: Zone,
     /// The first refusal.
     pub refused: Option<Refused>,
+    /// Strings that hold an image, a document or sound.
+    pub media: u64,
+    /// One of them is sound, which has rates of its own.
+    pub sound: bool,
     /// Members to add at the top, each `"name":value`.
     pub inserted: Vec<&'a str>,
 }
@@ -84,6 +91,8 @@ impl<'a> Walk<'a> {
             frames: vec![top],
             zone: Zone::Judged,
             refused: None,
+            media: 0,
+            sound: false,
             inserted: Vec::new(),
         }
     }
@@ -162,7 +171,10 @@ impl<'a> Walk<'a> {
                 Some(elements) => self.open(None, elements),
                 None => self.off_the_list(scanner, token, "the value of"),
             },
-            _ if self.scalar(rule, token) => {}
+            _ if self.scalar(rule, token) => {
+                let holder = token.depth.checked_sub(2).and_then(|level| scanner.member_of(level));
+                self.sound |= rule.bits & bit::BASE64 != 0 && holder == Some(b"input_audio");
+            }
             _ => self.off_the_list(scanner, token, "the value of"),
         }
     }
@@ -172,7 +184,7 @@ impl<'a> Walk<'a> {
         self.frames.push(Frame { shape, rule, member: None, seen: 0, kind, narrowed: None, doubt: None });
     }
 
-    fn scalar(&self, rule: &Rule, token: &Token) -> bool {
+    fn scalar(&mut self, rule: &Rule, token: &Token) -> bool {
         let bits = match token.kind {
             Json::String => bit::STRING,
             Json::Number => bit::NUMBER,
@@ -186,7 +198,12 @@ impl<'a> Walk<'a> {
         match token.kind {
             Json::String => {
                 let text = decoded(inside(self.bytes, &token.span));
-                rule.words.iter().any(|w| w.as_bytes() == &*text) || has_form(rule.bits, &text)
+                if rule.words.iter().any(|w| w.as_bytes() == &*text) {
+                    return true;
+                }
+                let form = has_form(rule.bits, &text);
+                self.media = self.media.saturating_add(u64::from(form && rule.bits & MEDIA != 0));
+                form
             }
             Json::Number => rule.bits & bit::ONE != 0 && self.bytes.get(token.span.clone()) == Some(b"1"),
             _ => false,
@@ -260,6 +277,7 @@ impl<'a> Walk<'a> {
             let why = format!("{} is missing", joined(&at(), name));
             return self.refuse(why, Cow::Borrowed(""));
         }
+        self.media = self.media.saturating_add(u64::from(kind.form & MEDIA != 0));
         if kind.form != 0
             && let Some(span) = &frame.narrowed
             && !has_form(kind.form, &decoded(inside(self.bytes, span)))

@@ -26,6 +26,8 @@ pub enum Rule {
     Budget,
     /// Multiplies the output.
     Copies,
+    /// Can make the same tokens cost something else.
+    Price,
     /// Whether the answer is a stream.
     Stream,
     /// The object that holds `IncludeUsage`.
@@ -50,6 +52,13 @@ const JUDGED: &[(&[Step<'static>], Rule)] = &[
     (&[Member("n")], Rule::Copies),
     (&[Member("best_of")], Rule::Copies),
     (&[Member("n_cmpl")], Rule::Copies),
+    (&[Member("service_tier")], Rule::Price),
+    (&[Member("speed")], Rule::Price),
+    (&[Member("inference_geo")], Rule::Price),
+    (&[Member("priority")], Rule::Price),
+    (&[Member("modalities")], Rule::Price),
+    (&[Member("prediction")], Rule::Price),
+    (&[Member("web_search_options")], Rule::Price),
     (&[Member("stream")], Rule::Stream),
     (&[Member("stream_options")], Rule::StreamOptions),
     (&[Member("stream_options"), Member("include_usage")], Rule::IncludeUsage),

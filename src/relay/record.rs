@@ -5,7 +5,9 @@
 //! `at_ms` since the epoch, `kind`. The rest is by kind, below. Within one `VERSION` members are only added, and only such as may be
 //! absent (`#[serde(default)]`); what changes or drops one is another version.
 
+use crate::relay::caps::Capped;
 use crate::relay::start::{Denied, Grants};
+use crate::wire::money::Money;
 use serde::{Deserialize, Serialize};
 
 /// Version of the schema, in each `start` record.
@@ -63,6 +65,9 @@ pub struct Start {
     /// The policy.
     #[serde(flatten)]
     pub grants: Grants,
+    /// The caps; absent: nothing is capped or priced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caps: Option<Capped>,
 }
 
 /// What a relay found that goes on with a log.
@@ -95,6 +100,12 @@ pub struct Verdict {
     pub streamed: bool,
     /// As in `policy::Judged`.
     pub clamped: Vec<String>,
+    /// Under a cap or with prices: the most it can cost, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_picodollars: Option<Money>,
+    /// Likewise: the most tokens it can use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_tokens: Option<u64>,
 }
 
 /// See `Record::Outcome`.
@@ -110,6 +121,12 @@ pub struct Outcome {
     pub bytes: u64,
     /// From the request's last byte to the answer's last.
     pub millis: u64,
+    /// Under a cap or with prices: what it was charged with, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_picodollars: Option<Money>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_tokens: Option<u64>,
     /// What the answer reported.
     #[serde(flatten)]
     pub counts: Counts,

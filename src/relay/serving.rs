@@ -4,14 +4,17 @@
 use crate::catalog::providers::Provider;
 use crate::error::Exit;
 use crate::limits;
+use crate::relay::budget::{Charge, Hold, Meter};
 use crate::relay::leak::Tripwire;
 use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::record::{Counts, Outcome, Record, Verdict};
-use crate::relay::start::{Call, Denied, Grants, Note, Stop};
+use crate::relay::start::{Call, Denied, Grants, Note, Stop, Warning};
+use crate::relay::usage::Usage;
 use crate::secret::Secret;
 use crate::sys::proc;
+use crate::wire::money::Money;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +32,12 @@ pub struct Opened {
     pub call: Call,
     /// When it began, by `proc::monotonic`.
     pub begun: Duration,
+    /// What it holds of the caps.
+    pub hold: Hold,
 }
+
+/// A call that ended with the relay.
+type Left = (Call, Hold, Charge);
 
 /// One relay.
 pub struct Serving {
@@ -43,6 +51,8 @@ pub struct Serving {
     pub peer_uid: Option<u32>,
     /// The model policy.
     pub grants: Grants,
+    /// The caps, and what is used of them.
+    pub meter: Meter,
     /// What the box presents as its key.
     pub token: Secret,
     /// What the provider gets instead.
@@ -78,6 +88,8 @@ pub struct Parts {
     /// See `Serving`.
     pub grants: Grants,
     /// See `Serving`.
+    pub meter: Meter,
+    /// See `Serving`.
     pub token: Secret,
     /// See `Serving`.
     pub key: Secret,
@@ -96,6 +108,7 @@ impl Serving {
     pub fn new(p: Parts) -> Serving {
         Serving {
             tripwire: Tripwire::new(&p.key),
+            meter: p.meter,
             upstream_host: crate::relay::upstream::host_value(p.pool.upstream()),
             provider: p.provider,
             rules: p.rules,
@@ -152,13 +165,18 @@ impl Serving {
         let mut open = self.in_flight();
         let closed = self.stopped(&mut open, &mut left).and_then(|()| self.log.close(why));
         drop(open);
-        left.into_iter().for_each(|call| self.tell(Note::Call(call)));
+        for (call, hold, charge) in left {
+            self.tell(Note::Call(call));
+            self.settled(&hold, &charge);
+        }
         closed
     }
 
     /// Records that the calls in flight ended with the relay.
-    fn stopped(&self, open: &mut BTreeMap<u64, Opened>, left: &mut Vec<Call>) -> std::io::Result<()> {
-        for (number, Opened { mut call, begun }) in std::mem::take(open) {
+    fn stopped(&self, open: &mut BTreeMap<u64, Opened>, left: &mut Vec<Left>) -> std::io::Result<()> {
+        for (number, Opened { mut call, begun, hold }) in std::mem::take(open) {
+            let charge = self.meter.charge(&hold, &Usage { owed: call.owed, ..Usage::default() });
+            (call.cost, call.guessed) = (self.shown(&charge, None), self.guessed(&charge));
             call.millis =
                 u64::try_from(proc::monotonic().saturating_sub(begun).as_millis()).unwrap_or(u64::MAX);
             self.log.write(&Record::Outcome(Outcome {
@@ -167,15 +185,57 @@ impl Serving {
                 ended: "stopped".into(),
                 bytes: 0,
                 millis: call.millis,
+                charged_picodollars: self.recorded(charge.money),
+                charged_tokens: self.recorded(charge.tokens),
                 counts: Counts { owed: call.owed, ..Counts::default() },
             }))?;
-            left.push(call);
+            left.push((call, hold, charge));
         }
         Ok(())
     }
 
     fn in_flight(&self) -> MutexGuard<'_, BTreeMap<u64, Opened>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Books what a call used, tells what that means for the caps, and only then lets the next call go: it may be the one that ends us.
+    pub fn settled(&self, hold: &Hold, charge: &Charge) {
+        for line in self.meter.settle(hold, charge) {
+            self.tell(Note::Warning(Warning { line }));
+        }
+        if !self.meter.caps().none() {
+            self.tell(Note::Spent(self.meter.spent()));
+        }
+        self.meter.release(hold);
+    }
+
+    /// A charge for the record: nothing is said where nothing is capped or priced.
+    pub fn recorded<T>(&self, charge: Option<T>) -> Option<T> {
+        charge.filter(|_| !self.meter.caps().none() || self.meter.caps().prices.is_some())
+    }
+
+    /// The charge is the most that the call can have used.
+    pub fn guessed(&self, charge: &Charge) -> bool {
+        self.recorded(Some(charge.guessed)) == Some(true)
+    }
+
+    /// A charge for a person; where there is neither cap nor price, what the server reported.
+    pub fn shown(&self, charge: &Charge, reported: Option<Money>) -> Option<Money> {
+        self.recorded(charge.money).or(reported)
+    }
+
+    /// A cap was reached: told at once, before the agent hears of it, so that its giving up is not taken for the reason.
+    pub fn reached(&self) {
+        if self.meter.newly_reached().is_some() {
+            self.tell(Note::Spent(self.meter.spent()));
+        }
+    }
+
+    /// Ends the run where a cap was reached and no call is in flight any more.
+    pub fn capped(&self) {
+        if let Some(why) = self.meter.over() {
+            self.end(&why, Exit::Cap);
+        }
     }
 
     /// Ends the run. Only the first reason counts.

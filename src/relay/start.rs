@@ -4,6 +4,8 @@
 use crate::catalog::providers::{self, Provider};
 use crate::error::{Error, Exit};
 use crate::limits;
+use crate::relay::budget::{Meter, Spent};
+use crate::relay::caps::{Capped, Caps};
 use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
@@ -13,6 +15,7 @@ use crate::relay::{conn, preflight, upstream};
 use crate::secret::Secret;
 use crate::sys::net::{self, Conn, Listener};
 use crate::sys::{confine, file, proc, serve};
+use crate::wire::money::Money;
 use crate::wire::text;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -35,6 +38,8 @@ pub struct Order {
     pub peer_uid: Option<u32>,
     /// What is allowed.
     pub grants: Grants,
+    /// How much of it.
+    pub caps: Caps,
     /// Uid and gid to become when started as root; none: stay.
     pub become_uid: Option<(u32, u32)>,
     /// Descriptors handed over by the parent.
@@ -120,6 +125,10 @@ pub enum Note {
     Call(Call),
     /// A request was refused here.
     Denied(Denied),
+    /// What the calls used so far, after each of them; only where there is a cap.
+    Spent(Spent),
+    /// A line for the operator: how much of a cap is used.
+    Warning(Warning),
     /// The run must end now: key seen in a request, key reflected, too many refusals, log not writable.
     End(Stop),
 }
@@ -138,6 +147,13 @@ pub struct Stop {
     pub why: String,
     /// As `error::Exit::code`.
     pub exit: u8,
+}
+
+/// See `Note::Warning`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Warning {
+    /// One clause.
+    pub line: String,
 }
 
 /// One call. Counters that were not reported are absent.
@@ -161,8 +177,10 @@ pub struct Call {
     pub cache_write: Option<u64>,
     /// See `usage::Usage`.
     pub output: Option<u64>,
-    /// Dollars, where the server reports them.
-    pub cost: Option<f64>,
+    /// What it is charged with, or else what the server reports.
+    pub cost: Option<Money>,
+    /// Its usage was owed and not found: `cost` is the most it can be.
+    pub guessed: bool,
     /// It is charged, whether or not it said how much.
     pub owed: bool,
     /// Fields that were clamped, as in the log.
@@ -241,6 +259,7 @@ fn begin(
         preflight::check(&provider, &pool, &key)?;
     }
     let of = Arc::clone(notes);
+    let meter = Meter::new(order.caps, &provider);
     let serving = Arc::new(Serving::new(Parts {
         provider,
         rules,
@@ -251,6 +270,7 @@ fn begin(
         key,
         pool,
         log,
+        meter,
         tell: Box::new(move |note| tell(&of, &note)),
         // The asker, told by a note, ends the run; until then every request is refused.
         ended: Box::new(|_| {}),
@@ -366,6 +386,7 @@ pub fn started(serving: &Serving) -> Result<(), Error> {
         upstream: place,
         resumed: serving.log.found(),
         grants: serving.grants.clone(),
+        caps: Capped::of(serving.meter.caps()),
     });
     serving.log.write_synced(&record).map_err(|e| Error::wrong("write", "the record of calls", e))
 }

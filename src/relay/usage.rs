@@ -7,6 +7,7 @@ use crate::relay::usage_chat::Chat;
 use crate::relay::usage_messages::Messages;
 use crate::relay::usage_responses::Responses;
 use crate::relay::usage_scan::{Facts, Scan};
+use crate::wire::money::Money;
 use crate::wire::sse;
 use flate2::write::MultiGzDecoder;
 use std::io;
@@ -18,14 +19,18 @@ pub struct Usage {
     pub input: Option<u64>,
     /// Input tokens written to a cache.
     pub cache_write: Option<u64>,
+    /// The part of `cache_write` that is said to be kept for five minutes, the cheaper kind.
+    pub cache_write_5m: Option<u64>,
     /// Input tokens read from a cache.
     pub cache_read: Option<u64>,
     /// All billed output, reasoning included.
     pub output: Option<u64>,
     /// The reasoning part of `output`.
     pub reasoning: Option<u64>,
-    /// Money the server itself reports, in dollars.
-    pub cost: Option<f64>,
+    /// Cached tokens that were taken out of the wire's input count although nothing there says that they were in it.
+    pub doubtful: u64,
+    /// Money the server itself reports.
+    pub cost: Option<Money>,
     /// The answer is charged (2xx on a generating route).
     pub owed: bool,
     /// The numbers are final.

@@ -3,11 +3,14 @@
 
 use crate::relay::usage::Usage;
 use crate::relay::usage_scan::{Facts, Value};
+use crate::wire::money::Money;
 
 /// The largest whole number that every JSON reader agrees on, 2^53-1.
 const MOST: u64 = 9_007_199_254_740_991;
-/// xAI's `cost_in_usd_ticks`.
-const TICKS_PER_DOLLAR: f64 = 1e10;
+/// Decimals of a picodollar in a dollar.
+const DOLLAR: usize = 12;
+/// The same in xAI's `cost_in_usd_ticks`, of which a dollar has 10^10.
+const TICK: usize = 2;
 
 /// A count: a whole number up to 2^53-1, also as `12.0`, `1.2e1` or `"12"`; a fraction is rounded up. Anything else is no report.
 pub fn count(value: Option<&Value>) -> Option<u64> {
@@ -16,9 +19,16 @@ pub fn count(value: Option<&Value>) -> Option<u64> {
     if (0.0..=MOST as f64).contains(&number) { Some(number as u64) } else { None }
 }
 
-/// Money: finite and not negative, as a number or a string of one.
-pub fn money(value: Option<&Value>) -> Option<f64> {
-    number(value?).filter(|n| *n >= 0.0)
+/// Dollars: finite and not negative, as a number or a string of one.
+pub fn money(value: Option<&Value>) -> Option<Money> {
+    amount(value, DOLLAR)
+}
+
+fn amount(value: Option<&Value>, places: usize) -> Option<Money> {
+    match value? {
+        Value::Text(text) | Value::Word(text) => Money::reported(text.trim(), places),
+        Value::Object | Value::Array => None,
+    }
 }
 
 fn number(value: &Value) -> Option<f64> {
@@ -37,14 +47,15 @@ pub fn first(facts: &Facts, base: &str, names: &[&str]) -> Option<u64> {
 
 /// The money of a usage object. Where the caller's own provider key was used, the gateway's cost is its fee only and the provider's is
 /// added.
-pub fn cost(facts: &Facts, base: &str) -> Option<f64> {
+pub fn cost(facts: &Facts, base: &str) -> Option<Money> {
     let told = money(facts.below(base, "cost"))
         .or_else(|| money(facts.below(base, "cost/total_cost")))
-        .or_else(|| money(facts.below(base, "cost_in_usd_ticks")).map(|t| t / TICKS_PER_DOLLAR));
+        .or_else(|| amount(facts.below(base, "cost_in_usd_ticks"), TICK));
     let own_key = facts.below(base, "is_byok") == Some(&Value::Word("true".to_string()));
     match (told, own_key) {
+        // A fee alone is not what the call cost.
         (Some(fee), true) => {
-            Some(fee + money(facts.below(base, "cost_details/upstream_inference_cost")).unwrap_or(0.0))
+            Some(fee.plus(money(facts.below(base, "cost_details/upstream_inference_cost"))?))
         }
         (told, _) => told,
     }
@@ -58,13 +69,17 @@ pub struct Counts {
     /// See `Usage`.
     pub cache_write: Option<u64>,
     /// See `Usage`.
+    pub cache_write_5m: Option<u64>,
+    /// See `Usage`.
     pub cache_read: Option<u64>,
     /// See `Usage`.
     pub output: Option<u64>,
     /// See `Usage`.
     pub reasoning: Option<u64>,
     /// See `Usage`.
-    pub cost: Option<f64>,
+    pub doubtful: u64,
+    /// See `Usage`.
+    pub cost: Option<Money>,
 }
 
 impl Counts {
@@ -95,11 +110,13 @@ impl Counts {
     pub fn add(&mut self, other: &Counts) {
         self.input = sum(self.input, other.input);
         self.cache_write = sum(self.cache_write, other.cache_write);
+        self.cache_write_5m = sum(self.cache_write_5m, other.cache_write_5m);
         self.cache_read = sum(self.cache_read, other.cache_read);
+        self.doubtful = self.doubtful.saturating_add(other.doubtful);
         self.output = sum(self.output, other.output);
         self.reasoning = sum(self.reasoning, other.reasoning);
         self.cost = match (self.cost, other.cost) {
-            (Some(a), Some(b)) => Some(a + b),
+            (Some(a), Some(b)) => Some(a.plus(b)),
             (a, b) => a.or(b),
         };
     }
@@ -109,9 +126,11 @@ impl Counts {
         Usage {
             input: self.input,
             cache_write: self.cache_write,
+            cache_write_5m: self.cache_write_5m,
             cache_read: self.cache_read,
             output: self.output,
             reasoning: self.reasoning,
+            doubtful: self.doubtful,
             cost: self.cost,
             ..Usage::default()
         }
@@ -164,6 +183,8 @@ pub fn openai(facts: &Facts, base: &str, total_decides: bool) -> Option<Counts> 
         ],
     );
     let cached = sum(read, write).unwrap_or(0);
+    let inside = all_input.filter(|all| cached <= *all).is_some();
+    let mut doubtful = if inside { cached } else { 0 };
     let mut input = all_input.map(|all| all.checked_sub(cached).unwrap_or(all));
     let mut output = told_output;
     if let (true, Some(all), Some(told)) = (total_decides, all_input, told_output) {
@@ -174,10 +195,19 @@ pub fn openai(facts: &Facts, base: &str, total_decides: bool) -> Option<Counts> 
         };
         if beyond > 0 && beyond == cached && reasoning != Some(beyond) {
             // The total shows that the cached tokens were not in the input count.
-            input = all_input;
+            (input, doubtful) = (all_input, 0);
         } else {
             output = Some(told.saturating_add(beyond));
         }
     }
-    Some(Counts { input, cache_write: write, cache_read: read, output, reasoning, cost: cost(facts, base) })
+    Some(Counts {
+        input,
+        cache_write: write,
+        cache_write_5m: None,
+        cache_read: read,
+        output,
+        reasoning,
+        doubtful,
+        cost: cost(facts, base),
+    })
 }

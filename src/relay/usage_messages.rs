@@ -63,6 +63,7 @@ impl Messages {
             let own = &mut self.counts;
             own.input = told.input.or(own.input);
             own.cache_write = told.cache_write.or(own.cache_write);
+            own.cache_write_5m = told.cache_write_5m.or(own.cache_write_5m);
             own.cache_read = told.cache_read.or(own.cache_read);
         }
         self.counts.output = told.output.or(self.counts.output);
@@ -100,8 +101,8 @@ impl Messages {
             output: first(facts, BASE, &["outputTokenCount"]),
             cache_read: first(facts, BASE, &["cacheReadInputTokenCount"]),
             cache_write: first(facts, BASE, &["cacheWriteInputTokenCount"]),
-            reasoning: None,
             cost,
+            ..Counts::default()
         };
     }
 
@@ -130,16 +131,16 @@ impl Messages {
 /// One usage object, or one round of `iterations`.
 fn object(facts: &Facts, base: &str) -> Counts {
     let part = |name: &str| count(facts.below(base, name));
-    let split = sum(
-        part("cache_creation/ephemeral_5m_input_tokens"),
-        part("cache_creation/ephemeral_1h_input_tokens"),
-    );
+    let short = part("cache_creation/ephemeral_5m_input_tokens");
+    let split = sum(short, part("cache_creation/ephemeral_1h_input_tokens"));
     Counts {
         input: part("input_tokens"),
         cache_write: part("cache_creation_input_tokens").or(split),
+        cache_write_5m: short,
         cache_read: part("cache_read_input_tokens"),
         output: part("output_tokens"),
         reasoning: part("output_tokens_details/thinking_tokens"),
+        doubtful: 0,
         cost: None,
     }
 }

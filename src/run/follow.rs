@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::limits;
+use crate::relay::budget::Spent;
 use crate::relay::start::{Note, Ready, Stop};
 use crate::run::control::{self, Client};
 use crate::run::held::{Held, Pipes};
@@ -64,6 +65,8 @@ pub struct Watch<'a> {
     pub tally: Tally,
     /// What confines the relay.
     pub features: Vec<String>,
+    /// What is used of the caps.
+    pub spent: Spent,
     /// How the agent's process ended.
     pub agent: Option<TurnEnd>,
     /// How the relay ended, once the keeper has said it.
@@ -151,6 +154,7 @@ impl<'a> Watch<'a> {
             show,
             tally: Tally::default(),
             features: Vec::new(),
+            spent: Spent::default(),
             agent: None,
             relay: None,
             started: false,
@@ -243,6 +247,8 @@ impl<'a> Watch<'a> {
                 self.tally.denied += 1;
                 self.show.denied(&denied);
             }
+            Note::Spent(spent) => self.spent = spent,
+            Note::Warning(warning) => self.show.note(&warning.line),
             Note::Refused(stop) | Note::End(stop) => return Err(Ending::Relay(stop)),
         }
         Ok(())

@@ -129,6 +129,7 @@ pub fn relay(spec: &Spec, fds: Fds, become_uid: Option<(u32, u32)>) -> Order {
         hosts: hosts.to_vec(),
         peer_uid: Some(spec.user.0),
         grants: spec.grants.clone(),
+        caps: spec.caps.clone(),
         become_uid,
         fds,
         preflight: spec.preflight,

@@ -165,8 +165,8 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
     let (cleared, unseen) = report::clear_set_id(spec);
     let mut notes: Vec<String> = cleared.iter().map(|p| format!("cleared the set-id bits of {p}")).collect();
     notes.extend(unseen.iter().map(|why| format!("cannot look for set-id bits in {why}")));
-    let (mut exit, word, mut error) =
-        verdict(spec, ending, outcome, watch.agent.as_ref().and_then(|a| a.code));
+    let (mut exit, word, mut error) = capped(watch, ending)
+        .unwrap_or_else(|| verdict(spec, ending, outcome, watch.agent.as_ref().and_then(|a| a.code)));
     if let (true, Some(docker)) = (outcome.unstarted, &spec.docker) {
         error.push_str(&format!("; the image is {}: does it have agent {}?", docker.image, spec.agent.name));
     }
@@ -194,6 +194,7 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
         outcome,
         agent: watch.agent.as_ref(),
         features: &watch.features,
+        spent: &watch.spent,
         began: run.began.as_secs(),
         wall: run.wall,
         cleared: &cleared,
@@ -204,7 +205,7 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
     let on = |path: &Path| path.display().to_string();
     let mut unwritten = receipt.err().map(|e| Error::fault("write", on(&run.kept.path.join(RECEIPT)), e));
     if let Some(to) = &spec.stats_file
-        && let Err(e) = report::write(to, &receipt::stats(&account))
+        && let Err(e) = report::write(to, &receipt::stats(spec, &account))
     {
         unwritten = Some(Error::wrong("write", on(to), e));
     }
@@ -248,6 +249,13 @@ fn summary(
         }
         None => Ok(settled.exit),
     }
+}
+
+/// A cap was reached: that is how the run ended, whether the relay ended it or the agent gave up first.
+fn capped(watch: &Watch<'_>, ending: &Ending) -> Option<(Exit, &'static str, String)> {
+    let by_relay = matches!(ending, Ending::Relay(stop) if stop.exit == Exit::Cap.code());
+    let reached = watch.spent.reached.as_ref().filter(|_| by_relay || matches!(ending, Ending::Turn))?;
+    Some((Exit::Cap, "cap", format!("a cap ended the run: {}", text::short(reached, 500))))
 }
 
 /// Exit code, word for the receipt, and one line where it went wrong.

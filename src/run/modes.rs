@@ -80,6 +80,11 @@ fn without_effect(asked: &Asked, mode: Mode) -> Result<(), Error> {
         ),
         (open, "--skip-key-check", asked.skip_key_check, "the key is not checked beforehand in that mode"),
     ];
+    if let (true, Some(flag)) = (open, asked.caps.given()) {
+        let why = "no call is seen there, so none could be counted or held back";
+        return Err(Error::wrong("take", format!("{flag} with --mode open"), why)
+            .remedy("use --mode sealed or key-safe"));
+    }
     for (unwanted, flag, given, why) in flags {
         if unwanted && given {
             return Err(

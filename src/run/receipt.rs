@@ -3,6 +3,8 @@
 
 use crate::engine::plan::{self, Mode};
 use crate::limits;
+use crate::relay::budget::Spent;
+use crate::relay::caps::Caps;
 use crate::relay::start::{Call, Grants};
 use crate::run::daemon::Image;
 use crate::run::held::{Kept, LOG};
@@ -11,6 +13,7 @@ use crate::run::read::Outcome;
 use crate::run::spec::Spec;
 use crate::wire::control::TurnEnd;
 use crate::wire::digest;
+use crate::wire::money::Money;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,8 +31,9 @@ pub struct Tally {
     pub cache_write: u64,
     /// See `input`.
     pub output: u64,
-    /// Dollars; none: nobody named a price.
-    pub cost: Option<f64>,
+    /// In JSON dollars; none: nobody named a price.
+    #[serde(serialize_with = "dollars")]
+    pub cost: Option<Money>,
     /// Calls that are charged and did not say how much.
     pub uncounted: u64,
     /// Models asked for.
@@ -55,11 +59,11 @@ impl Tally {
         ] {
             *sum = sum.saturating_add(part.unwrap_or(0));
         }
-        // Neither NaN nor a negative price may reach a sum.
-        if let Some(cost) = call.cost.filter(|c| c.is_finite() && *c >= 0.0) {
-            self.cost = Some(self.cost.unwrap_or(0.0) + cost);
+        if let Some(cost) = call.cost {
+            self.cost = Some(self.cost.unwrap_or_default().plus(cost));
         }
-        self.uncounted += u64::from(call.owed && call.input.is_none() && call.output.is_none());
+        let silent = call.input.is_none() && call.output.is_none();
+        self.uncounted += u64::from(call.owed && (call.guessed || silent));
         self.clamped += u64::from(!call.clamped.is_empty());
         if let Some(model) = call.model.as_ref().filter(|_| self.models.len() < MODELS) {
             self.models.insert(crate::wire::text::short(model, 200));
@@ -76,7 +80,7 @@ impl Tally {
         }
         words.push_str(&format!(" / {} out", grouped(self.output)));
         if let Some(cost) = self.cost {
-            words.push_str(&format!(", ${cost:.4}"));
+            words.push_str(&format!(", {cost}"));
         }
         for (count, what) in
             [(self.uncounted, "usage=?"), (self.clamped, "clamped"), (self.denied, "refused")]
@@ -121,6 +125,8 @@ pub struct Account<'a> {
     pub agent: Option<&'a TurnEnd>,
     /// What confined the relay.
     pub features: &'a [String],
+    /// What was used of the caps.
+    pub spent: &'a Spent,
     /// When the box was let go, seconds since the epoch.
     pub began: u64,
     /// How long it ran.
@@ -149,6 +155,8 @@ struct Receipt<'a> {
     provider: &'a str,
     upstream: String,
     policy: &'a Grants,
+    /// None: nothing is capped.
+    caps: Option<CapsPart<'a>>,
     /// None in open mode: no call is seen.
     usage: Option<&'a Tally>,
     log: Log,
@@ -156,6 +164,38 @@ struct Receipt<'a> {
     limits: Limits,
     set_id_cleared: &'a [String],
     report: Option<&'a str>,
+}
+
+/// Limit and use of each cap.
+#[derive(Serialize)]
+struct CapsPart<'a> {
+    budget: Option<f64>,
+    mode: &'static str,
+    prices: Option<&'a str>,
+    max_calls: Option<u64>,
+    max_tokens_total: Option<u64>,
+    spent: f64,
+    calls: u64,
+    tokens: u64,
+    reached: Option<&'a str>,
+}
+
+fn caps<'a>(caps: &'a Caps, spent: &'a Spent) -> Option<CapsPart<'a>> {
+    (!caps.none()).then(|| CapsPart {
+        budget: caps.budget.map(Money::dollars),
+        mode: if caps.strict { "strict" } else { "after" },
+        prices: caps.prices.as_ref().map(|p| p.date.as_str()),
+        max_calls: caps.max_calls,
+        max_tokens_total: caps.max_tokens_total,
+        spent: spent.money.dollars(),
+        calls: spent.calls,
+        tokens: spent.tokens,
+        reached: spent.reached.as_deref(),
+    })
+}
+
+fn dollars<S: serde::Serializer>(cost: &Option<Money>, to: S) -> Result<S::Ok, S::Error> {
+    cost.map(Money::dollars).serialize(to)
 }
 
 #[derive(Serialize)]
@@ -201,6 +241,7 @@ struct Stats<'a> {
     report: Option<&'a str>,
     run: &'a str,
     usage: &'a Tally,
+    caps: Option<CapsPart<'a>>,
     wall_seconds: f64,
     log: Log,
     receipt: String,
@@ -232,6 +273,7 @@ pub fn receipt(spec: &Spec, a: &Account<'_>) -> Vec<u8> {
         provider: &spec.provider.name,
         upstream: format!("{tls}://{}:{}", spec.upstream.host, spec.upstream.port),
         policy: &spec.grants,
+        caps: caps(&spec.caps, a.spent),
         usage: (spec.mode != Mode::Open).then_some(a.tally),
         log: log(a.kept),
         relay_features: a.features,
@@ -253,7 +295,7 @@ pub fn receipt(spec: &Spec, a: &Account<'_>) -> Vec<u8> {
 }
 
 /// `--stats-file`, as bytes.
-pub fn stats(a: &Account<'_>) -> Vec<u8> {
+pub fn stats(spec: &Spec, a: &Account<'_>) -> Vec<u8> {
     json(&Stats {
         exit: a.exit,
         ok: a.exit == 0,
@@ -262,6 +304,7 @@ pub fn stats(a: &Account<'_>) -> Vec<u8> {
         report: a.report.as_deref(),
         run: a.id,
         usage: a.tally,
+        caps: caps(&spec.caps, a.spent),
         wall_seconds: seconds(a.wall),
         log: log(a.kept),
         receipt: a.kept.path.join("receipt.json").display().to_string(),
@@ -292,7 +335,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn call(cost: Option<f64>, input: Option<u64>) -> Call {
+    fn call(cost: Option<&str>, input: Option<u64>) -> Call {
         Call {
             method: "POST".into(),
             path: "/v1/messages".into(),
@@ -303,7 +346,8 @@ mod tests {
             cache_read: Some(1000),
             cache_write: None,
             output: input,
-            cost,
+            cost: cost.and_then(|c| Money::reported(c, 12)),
+            guessed: false,
             owed: true,
             clamped: Vec::new(),
         }
@@ -312,10 +356,10 @@ mod tests {
     #[test]
     fn trap_75_no_price_poisons_the_sum() {
         let mut tally = Tally::default();
-        for cost in [Some(f64::NAN), Some(-1.0), Some(f64::INFINITY), Some(0.25), None] {
+        for cost in [Some("NaN"), Some("-1"), Some("inf"), Some("0.25"), None] {
             tally.call(&call(cost, Some(1)));
         }
-        assert_eq!(tally.cost, Some(0.25));
+        assert_eq!(tally.cost.map(Money::dollars), Some(0.25));
         assert_eq!(tally.words(), "5 calls, 5,005 in (5,000 cached) / 5 out, $0.2500");
     }
 

@@ -97,8 +97,11 @@ impl Show {
                 line.push_str(&format!(" {name}={count}"));
             }
         }
-        if call.owed && call.input.is_none() && call.output.is_none() {
+        if call.owed && (call.guessed || (call.input.is_none() && call.output.is_none())) {
             line.push_str(" usage=?");
+        }
+        if let Some(cost) = call.cost {
+            line.push_str(&format!(" {}{cost}", if call.guessed { "<=" } else { "" }));
         }
         for clamped in &call.clamped {
             line.push_str(&format!(" clamped={clamped}"));

@@ -6,6 +6,7 @@ use crate::catalog::providers::{self, Protocol, Provider};
 use crate::engine::plan::{Engine, Hole, Mode};
 use crate::error::Error;
 use crate::limits;
+use crate::relay::caps::{self, Caps};
 use crate::relay::start::{Grants, Upstream};
 use crate::run::endpoint;
 use crate::run::key;
@@ -62,6 +63,8 @@ pub struct Asked {
     pub allow_models: Vec<String>,
     /// `--max-tokens-cap`.
     pub max_tokens_cap: Option<u64>,
+    /// `--budget` and the like.
+    pub caps: caps::Asked,
     /// `--allow-server-tools`.
     pub allow_server_tools: bool,
     /// `--allow-field`, repeated.
@@ -163,6 +166,8 @@ pub struct Spec {
     pub upstream: Upstream,
     /// Model policy.
     pub grants: Grants,
+    /// What all calls together may use.
+    pub caps: Caps,
     /// `--log-dir`, absolute; none: beside the run's receipt.
     pub log_dir: Option<PathBuf>,
     /// Uid and gid of the box; 0 only with `--as-root`.
@@ -216,6 +221,7 @@ impl Spec {
             allow_fields: asked.allow_fields,
         };
         notes.extend(grants.weaker());
+        let caps = caps::settle(&asked.caps, &provider, &grants, model.as_deref())?;
         let spec = Spec {
             report_to: outside(&asked.report, "--report")?,
             stats_file: outside(&asked.stats_file, "--stats-file")?,
@@ -228,6 +234,7 @@ impl Spec {
             bare: asked.bare,
             preflight: mode != Mode::Open && !asked.skip_key_check && !provider.preflight.is_empty(),
             grants,
+            caps,
             env: variables(&asked.env)?,
             base_url,
             mode,

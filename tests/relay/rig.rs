@@ -207,6 +207,22 @@ impl Relay {
         let dir = fresh_dir();
         std::fs::write(dir.join("token"), format!("{TOKEN}\n")).unwrap();
         std::fs::write(dir.join("key"), format!("{KEY}\n")).unwrap();
+        Relay::in_dir(dir, provider, unix, more)
+    }
+
+    /// Another one where one was before, on a TCP port.
+    pub fn again(dir: PathBuf, provider: &Provider, more: &[&str]) -> Relay {
+        Relay::in_dir(dir, provider, false, more)
+    }
+
+    /// Kills it; what it leaves stays.
+    pub fn killed(mut self) -> PathBuf {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        std::mem::take(&mut self.dir)
+    }
+
+    fn in_dir(dir: PathBuf, provider: &Provider, unix: bool, more: &[&str]) -> Relay {
         let listen = if unix { "unix:relay.sock" } else { "tcp:127.0.0.1:0" };
         let upstream = format!("http://{}", provider.address);
         let mut args = vec!["relay", "--listen", listen, "--token-file", "token", "--key-file", "key"];

@@ -1,6 +1,7 @@
 //! The relay as the keeper starts it: order on standard input, descriptors handed over, notes back.
 
 use crate::rig::{KEY, Provider, TOKEN, answer, get, post, status};
+use sanduk::relay::caps::Caps;
 use sanduk::relay::start::{Call, Fds, Grants, Note, Order, Upstream};
 use sanduk::sys::exec::{self, Child, Feed};
 use sanduk::sys::net;
@@ -55,6 +56,7 @@ fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &st
         hosts: vec!["relay.test".into()],
         peer_uid,
         grants: Grants::default(),
+        caps: Caps::default(),
         become_uid,
         fds: Fds {
             listener: listener.as_raw_fd(),

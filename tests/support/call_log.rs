@@ -5,21 +5,44 @@ use sanduk::relay::record::{
 };
 use sanduk::relay::start::{Denied, Grants};
 use sanduk::wire::digest::sha256_hex;
+use sanduk::wire::money::Money;
 
 pub fn start(resumed: Option<Resumed>) -> Record {
     let (version, provider, upstream) = ("0.1.0".into(), "p".into(), "https://p".into());
     let grants = Grants { allow_models: vec!["m".into()], ..Grants::default() };
-    Record::Start(Start { v: VERSION, version, provider, upstream, resumed, grants })
+    Record::Start(Start { v: VERSION, version, provider, upstream, resumed, grants, caps: None })
 }
 
 pub fn verdict(call: u64) -> Record {
     let (method, path, clamped) = ("POST".into(), "/v1/x".into(), vec!["max_tokens=9".into()]);
-    Record::Verdict(Verdict { call, method, path, bytes: 3, model: None, streamed: false, clamped })
+    let (reserved_picodollars, reserved_tokens) = (Some(Money::from_picos(9)), None);
+    Record::Verdict(Verdict {
+        call,
+        method,
+        path,
+        bytes: 3,
+        model: None,
+        streamed: false,
+        clamped,
+        reserved_picodollars,
+        reserved_tokens,
+    })
 }
 
 pub fn outcome(call: u64) -> Record {
     let counts = Counts { input: Some(1), cost: Some(0.5), model: Some("m".into()), ..Counts::default() };
-    Record::Outcome(Outcome { call, status: 200, ended: "whole".into(), bytes: 2, millis: 1, counts })
+    let (charged_picodollars, charged_tokens) = (None, Some(7));
+    let ended = "whole".into();
+    Record::Outcome(Outcome {
+        call,
+        status: 200,
+        ended,
+        bytes: 2,
+        millis: 1,
+        charged_picodollars,
+        charged_tokens,
+        counts,
+    })
 }
 
 pub fn denied() -> Record {
