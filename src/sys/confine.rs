@@ -110,14 +110,25 @@ fn landlock(rules: &Relay) -> io::Result<Vec<String>> {
         }
     }
     raw::landlock_restrict(&ruleset)?;
+    Ok(words(abi))
+}
+
+/// What Landlock holds, and what this kernel's does not, for the receipt.
+fn words(abi: u32) -> Vec<String> {
+    let (governed, _) = governed(abi);
     let mut effect = vec![format!("landlock {abi}: files")];
-    if governed.ports != 0 {
-        effect.push(format!("landlock {abi}: TCP ports"));
-    }
-    if governed.scopes != 0 {
-        effect.push(format!("landlock {abi}: abstract sockets, signals"));
-    }
-    Ok(effect)
+    effect.push(match governed.ports {
+        0 => "no landlock rule for ports (Linux 6.7 has it): the relay may connect to any".to_owned(),
+        _ => format!("landlock {abi}: TCP ports"),
+    });
+    effect.push(match governed.scopes {
+        0 => {
+            "no landlock scope (Linux 6.12 has it): the filter alone holds abstract sockets, nothing signals"
+                .to_owned()
+        }
+        _ => format!("landlock {abi}: abstract sockets, signals"),
+    });
+    effect
 }
 
 fn allow(ruleset: &OwnedFd, path: &Path, on_file: u64, on_directory: u64) -> io::Result<()> {
@@ -259,3 +270,29 @@ const KERNEL: &[Row] = &[
     Row(libc::SYS_request_key, &[], Then::Fail(EPERM)),
     Row(libc::SYS_keyctl, &[], Then::Fail(EPERM)),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    /// Debian 12 has ABI 2, Ubuntu 24.04 ABI 4: what they lack stands in the receipt.
+    #[test]
+    fn box_b24_what_a_kernel_lacks_is_named() {
+        for (abi, ports, scopes) in [(2, false, false), (4, true, false), (6, true, true), (7, true, true)] {
+            let said = words(abi).join("; ");
+            assert_eq!(
+                (said.contains("TCP ports"), said.contains("no landlock rule")),
+                (ports, !ports),
+                "{said}"
+            );
+            assert_eq!(
+                (
+                    said.contains("signals;") || said.ends_with("abstract sockets, signals"),
+                    said.contains("no landlock scope")
+                ),
+                (scopes, !scopes),
+                "{said}"
+            );
+        }
+    }
+}

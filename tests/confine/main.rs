@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests")]
 
 mod calls;
+mod real;
 mod relay;
 mod roles;
 
@@ -28,6 +29,8 @@ type Lines = BTreeMap<String, String>;
 
 const TESTS: &[(&str, fn())] = &[
     ("relay_filter_and_landlock", relay::relay_filter_and_landlock),
+    ("box_b3_the_relays_own_rules_without_tls", real::box_b3_the_relays_own_rules_without_tls),
+    ("box_b3_the_relays_own_rules_with_tls", real::box_b3_the_relays_own_rules_with_tls),
     ("relay_filter_on_raw_calls", calls::relay_filter_on_raw_calls),
     ("box_b5_families", calls::box_b5_families),
     ("box_b4_set_id_bits", calls::box_b4_set_id_bits),
@@ -140,6 +143,7 @@ fn expect(lines: &Lines, wanted: &[(&str, &str)]) {
 fn child(role: &str) -> std::process::ExitCode {
     match role {
         "relay" => relay::relay_child(),
+        "real" => real::real_child(),
         "raw" => calls::python_child(true),
         "box" => calls::python_child(false),
         "tools" => calls::tools_child(),
