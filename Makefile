@@ -9,7 +9,7 @@ TIME   ?= 900
 WORK   ?= ./work
 ARGS   ?=
 
-.PHONY: help setup image-base build demo test test-fast audit fuzz kill soak bench dist
+.PHONY: help setup image-base build demo test test-fast audit strace fuzz kill soak bench dist
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
@@ -35,6 +35,10 @@ test-fast: setup ## formatting, lints, unit tests; no engine
 
 audit: ## ledgers against the code, SBOM against the lock file
 	@sh audit/check
+
+strace: ## what runs really execute, open and connect to, by role, against audit/strace.txt; needs strace
+	@command -v strace >/dev/null || { echo "make strace: strace is missing: apt install strace" >&2; exit 2; }
+	@$(CARGO) test --locked --test strace
 
 fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
 	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test usage -- --nocapture
