@@ -14,16 +14,15 @@ use std::time::Duration;
 
 /// Set in the process that is in the namespaces.
 const INSIDE: &str = "SANDUK_TEST_OWN_DAEMON";
+/// unshare(1): namespaces for mounts, network and processes, which end with it.
+const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 /// An image of one empty directory: what a box of mini needs is mounted into it.
 const IMAGE: &str = "nothing:1";
 
 /// Runs this very test again where a daemon of its own can live, and there `body`.
 fn apart(name: &str, body: impl FnOnce(&mut Daemon)) {
     if std::env::var_os(INSIDE).is_some() {
-        // Over everything that a daemon or a run would share with others; gone with the namespace.
-        for place in ["/run", "/tmp"] {
-            must("mount", &["-t", "tmpfs", "-o", "mode=1777", "tmpfs", place]);
-        }
+        own_places();
         must("ip", &["link", "set", "lo", "up"]);
         let mut daemon = Daemon { process: None };
         daemon.start();
@@ -39,15 +38,35 @@ fn apart(name: &str, body: impl FnOnce(&mut Daemon)) {
     if !root() {
         return skipped(&format!("{name}: only root can have a daemon of its own"));
     }
+    let works = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).stdin(Stdio::null()).output().is_ok_and(|done| done.status.success())
+    };
+    // Where this machine's own does not run, another would not either.
+    if !works("docker", &["version"]) {
+        return skipped(&format!("{name}: no docker daemon runs here"));
+    }
+    if !works("unshare", &[&APART[..], &["mount", "-t", "tmpfs", "tmpfs", "/run"]].concat()) {
+        return skipped(&format!("{name}: no namespaces can be made here"));
+    }
     // The shell is the namespace's first process, and collects what dies in it.
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-    command.args(["sh", "-c", "\"$@\"; exit $?", "sh"]).arg(own);
+    command.args(APART).args(["sh", "-c", "\"$@\"; exit $?", "sh"]).arg(own);
     command.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").stdin(Stdio::null());
     let done = ran(command.output().unwrap());
     assert_eq!(done.code, Some(0), "{}\n{}", done.out, done.err);
     assert!(done.out.contains("1 passed"), "{name} is no test: {}", done.out);
+}
+
+/// Covers what a daemon or a run would share with others; gone with the namespace. The program stays where it is, in /tmp too.
+fn own_places() {
+    let program = Path::new(env!("CARGO_BIN_EXE_sanduk")).parent().unwrap().to_str().unwrap();
+    must("mount", &["-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/run"]);
+    must("mkdir", &["/run/program"]);
+    must("mount", &["--bind", program, "/run/program"]);
+    must("mount", &["-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/tmp"]);
+    must("mkdir", &["-p", program]);
+    must("mount", &["--bind", "/run/program", program]);
 }
 
 fn must(program: &str, args: &[&str]) {

@@ -15,7 +15,7 @@ mod provider;
 /// The provider's key. Test scripts spell it in pieces, so that they are no hit themselves.
 pub const KEY: &str = "sk-ant-RIGKEY-0123456789abcdef";
 /// Long enough for a loaded machine; only a failing test waits it out.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Owner of the work directory where the tests are root's.
 const USER: u32 = 61_007;
 
