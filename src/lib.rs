@@ -32,6 +32,7 @@ pub mod wire {
     pub mod money;
     pub mod probe;
     pub mod sse;
+    pub mod status;
     pub mod text;
     pub mod toml;
     mod toml_reader;

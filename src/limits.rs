@@ -147,8 +147,8 @@ pub const ORPHAN_TIME: Duration = Duration::from_secs(120);
 pub const ORPHAN_BYTES: u64 = 64 * 1024 * 1024;
 /// Interim (1xx) answers to one request; two are usual at most.
 pub const INTERIM_ANSWERS: usize = 8;
-/// Upstream connections kept for reuse; an agent has under 10 calls at a time.
-pub const POOL_LINKS: usize = 16;
+/// Upstream connections kept for reuse: as many as `CONNECTIONS` can have in use at a time, or each burst would make some anew.
+pub const POOL_LINKS: usize = 128;
 /// The order on a role's standard input.
 pub const ORDER_BYTES: usize = 256 * 1024;
 /// A run token.

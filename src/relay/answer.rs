@@ -98,7 +98,7 @@ fn client_head(provider: &Provider, r: &Response<'_>, last: bool) -> Result<Vec<
     }
     match r.framing {
         Framing::None => {}
-        Framing::Length(n) => w.field("content-length", n.to_string().as_bytes())?,
+        Framing::Length(n) => w.number("content-length", n)?,
         // A body that ends with the connection gets chunks here, so that the client can tell its end from a cut.
         Framing::Chunked | Framing::UntilClose => w.field("transfer-encoding", b"chunked")?,
     }

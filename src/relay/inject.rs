@@ -34,14 +34,16 @@ pub fn head(
         w.field(&provider.auth_header, credential(provider.auth_scheme, key).0.as_slice())?;
     }
     for f in out.fields {
-        if passes(provider, f) && !named_by_connection(out.fields, f.name) {
-            w.field(&f.name.to_ascii_lowercase(), f.value)?;
+        if let Some(name) = passes(provider, f)
+            && !named_by_connection(out.fields, name)
+        {
+            w.field(name, f.value)?;
         }
     }
     w.field("accept-encoding", if offers_gzip(out.fields) { b"gzip" } else { b"identity" })?;
     if let Some(length) = out.length {
         w.field("content-type", b"application/json")?;
-        w.field("content-length", length.to_string().as_bytes())?;
+        w.number("content-length", u64::try_from(length).unwrap_or(u64::MAX))?;
     }
     Ok(Secret::new(w.end()))
 }
@@ -70,8 +72,9 @@ fn credential(scheme: Scheme, key: &Secret) -> Credential {
     Credential(value)
 }
 
-fn passes(provider: &Provider, f: &Field<'_>) -> bool {
-    provider.request_headers.iter().any(|n| n.eq_ignore_ascii_case(f.name))
+/// The field's name as the provider's file spells it.
+fn passes<'p>(provider: &'p Provider, f: &Field<'_>) -> Option<&'p str> {
+    provider.request_headers.iter().find(|n| n.eq_ignore_ascii_case(f.name)).map(String::as_str)
 }
 
 /// True where a `Connection` field names `name`: such a field is for one hop only (RFC 9110 7.6.1).

@@ -38,9 +38,12 @@ pub enum Rule {
     Parent,
 }
 
+/// A place, and what it means.
+type Row = (&'static [Step<'static>], Rule);
+
 /// Every place of a body that is judged, for all protocols alike: a field that one protocol does not know may still be obeyed
 /// by a gateway behind it. Names that differ from one of these only by case are refused (`twin`).
-const JUDGED: &[(&[Step<'static>], Rule)] = &[
+const JUDGED: &[Row] = &[
     (&[Member("model")], Rule::Model),
     (&[Member("max_tokens")], Rule::Cap),
     (&[Member("max_completion_tokens")], Rule::Cap),
@@ -131,7 +134,8 @@ pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, Strin
         _ => return Err("the body must be a JSON object".to_string()),
     };
     let mut read = Read { found: Vec::new(), inside, empty: true };
-    // How deep below the present top-level member there is anything to judge.
+    // The rows below the present top-level member, and how deep they reach: of a large body that is nearly always two of them.
+    let mut rows: Vec<&'static Row> = Vec::new();
     let mut watched = 0;
     while let Some(token) = scanner.advance().map_err(bad)? {
         if let Some(walk) = &mut walk {
@@ -140,13 +144,17 @@ pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, Strin
         if token.kind == Kind::Name {
             read.empty = false;
             if token.depth == 1 {
-                watched = if judged_name(&scanner, &token)? { deepest(&scanner) } else { 0 };
+                rows.clear();
+                if judged_name(&scanner, &token, JUDGED.iter())? {
+                    rows.extend(JUDGED.iter().filter(|row| below(row, &scanner)));
+                }
+                watched = rows.iter().map(|(path, _)| path.len()).max().unwrap_or(0);
             } else if token.depth <= watched {
-                judged_name(&scanner, &token)?;
+                judged_name(&scanner, &token, rows.iter().copied())?;
             }
         } else if token.depth <= watched && !matches!(token.kind, Kind::ObjectEnd | Kind::ArrayEnd) {
-            let place = JUDGED.iter().find(|(path, _)| scanner.at_path(&token, path));
-            if let Some(&(path, rule)) = place {
+            let place = rows.iter().find(|(path, _)| scanner.at_path(&token, path));
+            if let Some(&&(path, rule)) = place {
                 if read.found.len() >= JUDGED_PLACES {
                     return Err("the body names too many models or tools".to_string());
                 }
@@ -157,18 +165,21 @@ pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, Strin
     Ok(read)
 }
 
-/// The length of the longest path below the present top-level member.
-fn deepest(scanner: &Scanner<'_>) -> usize {
+/// The row's path begins with the present top-level member.
+fn below(row: &Row, scanner: &Scanner<'_>) -> bool {
     let name = scanner.member_of(0).unwrap_or_default();
-    let below = |path: &[Step<'_>]| matches!(path.first(), Some(Member(first)) if first.as_bytes() == name);
-    JUDGED.iter().filter(|(path, _)| below(path)).map(|(path, _)| path.len()).max().unwrap_or(0)
+    matches!(row.0.first(), Some(Member(first)) if first.as_bytes() == name)
 }
 
-/// Whether the table has this member name at its place; a name that is one of the table's but for case is refused.
-fn judged_name(scanner: &Scanner<'_>, token: &Token) -> Result<bool, String> {
+/// Whether one of the rows has this member name at its place; a name that is one of theirs but for case is refused.
+fn judged_name(
+    scanner: &Scanner<'_>,
+    token: &Token,
+    rows: impl Iterator<Item = &'static Row>,
+) -> Result<bool, String> {
     let name = scanner.member_of(token.depth.saturating_sub(1)).unwrap_or_default();
     let mut folded = false;
-    for (path, _) in JUDGED.iter().filter(|(path, _)| scanner.beside(token, path)) {
+    for (path, _) in rows.filter(|(path, _)| scanner.beside(token, path)) {
         let Some(own) = last_name(path) else { continue };
         if own == name {
             return Ok(true);

@@ -112,15 +112,21 @@ impl Session {
     pub fn read(&mut self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         let start = Instant::now();
         loop {
+            // Where bytes are known to be there they are read at once; else they mostly are not, and a try would be in vain.
+            if self.pipes.output_open() && !self.pipes.more_output() {
+                let watch = Which { output: true, errors: true, input: false };
+                let ready = self.pipes.wait(watch, wait.saturating_sub(start.elapsed()))?;
+                self.drain(ready);
+                if !ready.output {
+                    if start.elapsed() >= wait {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    continue;
+                }
+            }
             match self.pipes.read_output(buf) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => return done,
-            }
-            let watch = Which { output: true, errors: true, input: false };
-            let ready = self.pipes.wait(watch, wait.saturating_sub(start.elapsed()))?;
-            self.drain(ready);
-            if !ready.output && start.elapsed() >= wait {
-                return Err(io::ErrorKind::TimedOut.into());
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::relay::start::{Call, Denied};
 use crate::run::read::Trace;
 use crate::run::receipt::Tally;
 use crate::sys::env::Env;
-use crate::sys::net;
+use crate::sys::pipes;
 use crate::sys::proc;
 use crate::wire::text;
 use std::io::Write;
@@ -156,7 +156,7 @@ impl Show {
         // A page at a time: so much never blocks where poll(2) says that there is room.
         for piece in text.as_bytes().chunks(4096) {
             let wait = if self.stalled { Duration::ZERO } else { limits::SHOW_STALL };
-            self.stalled = !net::takes_bytes(err.as_fd(), wait);
+            self.stalled = !pipes::takes_bytes(err.as_fd(), wait);
             if self.stalled || err.write_all(piece).is_err() {
                 return;
             }

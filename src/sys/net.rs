@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub struct Conn {
     fd: OwnedFd,
     kind: Kind,
-    /// Sockets: the receive timeout that is set now, in milliseconds (`SO_RCVTIMEO`); 0: none was set.
+    /// Sockets: the receive timeout that is set now, in milliseconds (`SO_RCVTIMEO`).
     timer: AtomicU64,
     /// Pipes: the last read filled its buffer, so the next one is tried before it is waited for.
     more: AtomicBool,
@@ -53,17 +53,17 @@ impl Conn {
             Ok(FileType::Fifo) if rustix::io::ioctl_fionbio(&fd, true).is_ok() => Kind::Pipe,
             _ => Kind::Other,
         };
-        Conn { fd, kind, timer: AtomicU64::new(0), more: AtomicBool::new(false) }
+        Conn { fd, kind, timer: AtomicU64::new(u64::MAX), more: AtomicBool::new(false) }
     }
 
     /// Waits at most `wait` for bytes; 0 at the end of the stream; `ErrorKind::TimedOut` where none came. A socket costs one
-    /// system call whether bytes are there or not, as long as `wait` is the same as the last time.
+    /// system call whether bytes are there or not.
     pub fn read(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
         let deadline = Instant::now().checked_add(wait);
         let mut flags = RecvFlags::empty();
         match self.kind {
             Kind::Socket if wait.is_zero() => flags = RecvFlags::DONTWAIT,
-            Kind::Socket => self.set_timer(wait)?,
+            Kind::Socket => self.lower_timer(wait)?,
             Kind::Pipe if self.more.load(Ordering::Relaxed) => {}
             Kind::Pipe | Kind::Other => self.wait_until(PollFlags::IN, deadline)?,
         }
@@ -101,8 +101,13 @@ impl Conn {
         answer: Option<BorrowedFd<'_>>,
         wait: Duration,
     ) -> io::Result<bool> {
-        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|p| IoSlice::new(p)).collect();
-        let mut left = slices.as_mut_slice();
+        // A head and a body with an edit or two need no memory of the allocator's.
+        let mut few = [IoSlice::new(&[]); 8];
+        let mut many = vec![IoSlice::new(&[]); if parts.len() > few.len() { parts.len() } else { 0 }];
+        let mut left = few.get_mut(..parts.len()).unwrap_or(&mut many);
+        for (slice, part) in left.iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
         // Drops empty parts in front: a writev of nothing would look like a closed peer.
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
@@ -148,10 +153,15 @@ impl Conn {
         Ok(fds[1].revents().is_empty())
     }
 
-    /// There are bytes to read, or the peer closed: poll with no wait.
+    /// There are bytes to read, or the peer closed. Does not wait.
     pub fn readable(&self) -> bool {
-        // A poll that fails says so on the next read.
-        self.wait_readable(Duration::ZERO).unwrap_or(true)
+        if self.kind != Kind::Socket {
+            // A poll that fails says so on the next read.
+            return self.wait_readable(Duration::ZERO).unwrap_or(true);
+        }
+        // Looks at one byte and leaves it: for a socket cheaper than a poll.
+        let got = rustix::net::recv(&self.fd, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !matches!(got, Err(Errno::AGAIN))
     }
 
     /// Waits for bytes or close for at most `wait`.
@@ -189,14 +199,15 @@ impl Conn {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    fn set_timer(&self, wait: Duration) -> io::Result<()> {
+    /// Makes a receive return within `wait`: where that is sooner than need be, `read` waits on by poll. So the timer is only ever
+    /// lowered, and by half at least: a few calls in a connection's life, however its waits differ.
+    fn lower_timer(&self, wait: Duration) -> io::Result<()> {
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).clamp(1, FOREVER_MILLIS);
-        if self.timer.swap(millis, Ordering::Relaxed) != millis {
-            sockopt::set_socket_timeout(
-                &self.fd,
-                sockopt::Timeout::Recv,
-                Some(Duration::from_millis(millis)),
-            )?;
+        if self.timer.load(Ordering::Relaxed) > millis {
+            let millis = 1 << millis.ilog2();
+            let timer = Some(Duration::from_millis(millis));
+            sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Recv, timer)?;
+            self.timer.store(millis, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -212,7 +223,7 @@ impl Conn {
 const FOREVER_MILLIS: u64 = 365 * 24 * 3600 * 1000;
 
 /// Waits until one of `fds` is ready; false where `deadline` passed first (`None`: so far away that no clock holds it).
-fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
+pub(super) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = match deadline {
             Some(at) => at.saturating_duration_since(Instant::now()),
@@ -261,7 +272,7 @@ impl Listener {
                     return Ok(Conn {
                         fd,
                         kind: Kind::Socket,
-                        timer: AtomicU64::new(0),
+                        timer: AtomicU64::new(u64::MAX),
                         more: AtomicBool::new(false),
                     });
                 }
@@ -381,13 +392,6 @@ pub fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     #[expect(clippy::disallowed_methods, reason = "NET-01 the C library's resolver; callers are listed")]
     let found = (host, port).to_socket_addrs()?;
     Ok(found.collect())
-}
-
-/// Waits at most `wait` until `fd` takes bytes. A pipe or a terminal that does takes a page without blocking. For descriptors that
-/// are shared with others, whose mode `Conn` would change.
-pub fn takes_bytes(fd: BorrowedFd<'_>, wait: Duration) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-    poll_until(&mut fds, Instant::now().checked_add(wait)).unwrap_or(true)
 }
 
 /// A pipe: (read end, write end), both close-on-exec.

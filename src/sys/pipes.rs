@@ -2,9 +2,10 @@
 //! or answers before it has read everything can then block nobody. Never waits without a bound. Called by `relay/tls`.
 
 use crate::sys::exec::Child;
+use crate::sys::net;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Our ends, non-blocking. A pipe that has ended or was closed by us is `None` and watched no more.
@@ -12,6 +13,8 @@ pub struct Pipes {
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
     errors: Option<OwnedFd>,
+    /// The last read of output filled its buffer, so that more is probably there.
+    more: bool,
 }
 
 /// Which pipes to watch, and which of them are ready. As an answer all false means: the time was up.
@@ -29,7 +32,8 @@ impl Pipes {
     /// Takes the pipes of a child started with three `Feed::Pipe`. `size` is asked of the kernel for input and output; it may
     /// refuse (`pipe(7)`, pipe-user-pages-soft), then the default of 64 KiB stays.
     pub fn of(child: &mut Child, size: usize) -> io::Result<Pipes> {
-        let pipes = Pipes { input: child.stdin(), output: child.stdout(), errors: child.stderr() };
+        let pipes =
+            Pipes { input: child.stdin(), output: child.stdout(), errors: child.stderr(), more: false };
         for fd in [&pipes.input, &pipes.output, &pipes.errors] {
             let fd = fd.as_ref().ok_or_else(|| io::Error::other("the child has no pipe"))?;
             // The flag belongs to our end only: the child's end of a pipe is another open file. Not by fcntl(F_SETFL): the relay's
@@ -72,7 +76,14 @@ impl Pipes {
 
     /// Reads what standard output holds now: 0 at its end, `WouldBlock` where nothing is there.
     pub fn read_output(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        read(&mut self.output, buf)
+        let got = read(&mut self.output, buf);
+        self.more = got.as_ref().is_ok_and(|n| *n == buf.len());
+        got
+    }
+
+    /// The last read of standard output filled its buffer: the next is worth a try without a wait.
+    pub fn more_output(&self) -> bool {
+        self.more
     }
 
     /// The same for standard error.
@@ -99,7 +110,7 @@ impl Pipes {
 
     /// Closes all three; a child that still writes gets EPIPE.
     pub fn close(&mut self) {
-        *self = Pipes { input: None, output: None, errors: None };
+        *self = Pipes { input: None, output: None, errors: None, more: false };
     }
 }
 
@@ -116,6 +127,13 @@ fn read(from: &mut Option<OwnedFd>, buf: &mut [u8]) -> io::Result<usize> {
             done => return Ok(done?),
         }
     }
+}
+
+/// Waits at most `wait` until `fd` takes bytes. A pipe or a terminal that does takes a page without blocking. For descriptors that
+/// are shared with others, whose mode `Conn` would change.
+pub fn takes_bytes(fd: BorrowedFd<'_>, wait: Duration) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    net::poll_until(&mut fds, Instant::now().checked_add(wait)).unwrap_or(true)
 }
 
 fn span(time: Duration) -> Timespec {

@@ -3,6 +3,7 @@
 //! the head. Called by the relay, the control server and their clients.
 
 use super::framing::Seen;
+use super::status::reason;
 use crate::limits;
 use std::io::BufRead;
 
@@ -169,6 +170,12 @@ pub fn one<'a>(fields: &[Field<'a>], name: &str) -> Result<Option<&'a [u8]>, Bad
     }
 }
 
+/// What a head of ours takes beside its target: allocated once, so that it is not copied while it grows and a copy that holds a key
+/// is not left behind.
+const ROOM: usize = 2048;
+/// Of the largest `u64`.
+const DIGITS: usize = 20;
+
 /// Builds a head. All that goes in is checked as `request` checks it, so that a value cannot add a field.
 pub struct Writer {
     out: Vec<u8>,
@@ -179,23 +186,43 @@ impl Writer {
     pub fn request(method: &str, target: &str) -> Result<Writer, Bad> {
         check_method(method.as_bytes())?;
         check_target(target.as_bytes())?;
-        Ok(Writer { out: [method, " ", target, " HTTP/1.1\r\n"].concat().into_bytes() })
+        let mut w = Writer { out: Vec::with_capacity(ROOM.saturating_add(target.len())) };
+        w.push(&[method.as_bytes(), b" ", target.as_bytes(), b" HTTP/1.1\r\n"]);
+        Ok(w)
     }
 
     /// `HTTP/1.1 status reason`. A status that has not three digits is our own fault and goes out as 500.
     pub fn response(status: u16) -> Writer {
         let status = if (100..600).contains(&status) { status } else { 500 };
-        Writer { out: format!("HTTP/1.1 {status} {}\r\n", reason(status)).into_bytes() }
+        let mut w = Writer { out: Vec::with_capacity(ROOM) };
+        let mut digits = [0; DIGITS];
+        w.push(&[
+            b"HTTP/1.1 ",
+            decimal(status.into(), &mut digits),
+            b" ",
+            reason(status).as_bytes(),
+            b"\r\n",
+        ]);
+        w
     }
 
     /// Adds `name: value`; white space around the value is left out.
     pub fn field(&mut self, name: &str, value: &[u8]) -> Result<(), Bad> {
         check_name(name.as_bytes())?;
         check_value(value)?;
-        for part in [name.as_bytes(), b": ", trimmed(value), b"\r\n"] {
+        self.push(&[name.as_bytes(), b": ", trimmed(value), b"\r\n"]);
+        Ok(())
+    }
+
+    /// Adds `name: value` for a number.
+    pub fn number(&mut self, name: &str, value: u64) -> Result<(), Bad> {
+        self.field(name, decimal(value, &mut [0; DIGITS]))
+    }
+
+    fn push(&mut self, parts: &[&[u8]]) {
+        for part in parts {
             self.out.extend_from_slice(part);
         }
-        Ok(())
     }
 
     /// Ends the head and hands its bytes over.
@@ -205,41 +232,18 @@ impl Writer {
     }
 }
 
-/// The reason phrase of a status; empty where none is known.
-pub fn reason(status: u16) -> &'static str {
-    match status {
-        100 => "Continue",
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        204 => "No Content",
-        304 => "Not Modified",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        411 => "Length Required",
-        413 => "Content Too Large",
-        414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        417 => "Expectation Failed",
-        421 => "Misdirected Request",
-        422 => "Unprocessable Content",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        529 => "Overloaded",
-        _ => "",
+/// `n` in decimal, written to the end of `room`.
+fn decimal(mut n: u64, room: &mut [u8; DIGITS]) -> &[u8] {
+    let mut from = DIGITS;
+    for digit in room.iter_mut().rev() {
+        from = from.saturating_sub(1);
+        *digit = b'0'.saturating_add(u8::try_from(n % 10).unwrap_or(0));
+        n /= 10;
+        if n == 0 {
+            break;
+        }
     }
+    room.get(from..).unwrap_or_default()
 }
 
 /// Whether no verdict can be given yet: neither the end of the head nor anything that `line` refuses is in sight. Only looks

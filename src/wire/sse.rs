@@ -122,7 +122,8 @@ impl Reader {
             }
             b"event" => {
                 self.over |= cut;
-                self.name = String::from_utf8_lossy(value).into_owned();
+                self.name.clear();
+                self.name.push_str(&String::from_utf8_lossy(value));
             }
             _ => {}
         }

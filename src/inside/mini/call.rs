@@ -13,7 +13,7 @@ use crate::sys::net::{self, Conn};
 use crate::sys::proc::monotonic;
 use crate::wire::body::Body;
 use crate::wire::http::{self, Writer};
-use crate::wire::sse;
+use crate::wire::{sse, status};
 use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
@@ -266,7 +266,7 @@ fn refused(conn: &Conn, head: &Head, held: Vec<u8>) -> Tried {
     let why = said["error"]["message"]
         .as_str()
         .map_or_else(|| String::from_utf8_lossy(&text).trim().to_string(), str::to_string);
-    let why = if why.is_empty() { http::reason(head.status).to_string() } else { why };
+    let why = if why.is_empty() { status::reason(head.status).to_string() } else { why };
     match head.status {
         429 | 500 | 502..=504 | 529 if !head.final_ => {
             Tried::Later(head.wait, format!("{}: {why}", head.status))
