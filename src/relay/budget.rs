@@ -75,6 +75,8 @@ struct State {
     held: Money,
     held_tokens: u64,
     flying: u64,
+    /// Calls whose client has not got all of its answer yet.
+    busy: u64,
     /// Something was used and nobody can say how much.
     lost: Option<&'static str>,
     /// The highest warning given, per cent: money, calls, tokens.
@@ -89,6 +91,16 @@ pub struct Meter {
     inside: bool,
     state: Mutex<State>,
     settled: Condvar,
+}
+
+/// While it lives, the client of a call waits for the last of its answer.
+pub struct Busy<'a>(&'a Meter);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.busy = state.busy.saturating_sub(1);
+    }
 }
 
 /// Whether a call may pass now.
@@ -164,6 +176,15 @@ impl Meter {
                 return Err(Refusal { last: false, ..Refusal::new(503, why) });
             }
         }
+    }
+
+    /// The end of the run waits for the last of the call's answer, which comes behind its settlement.
+    pub fn busy(&self, hold: &Hold) -> Option<Busy<'_>> {
+        hold.counted.then(|| {
+            let mut state = self.state();
+            state.busy = state.busy.saturating_add(1);
+            Busy(self)
+        })
     }
 
     /// What the call can use at most. Refuses what cannot be counted.
@@ -355,10 +376,10 @@ impl Meter {
         (!std::mem::replace(&mut state.told, true)).then_some(why)
     }
 
-    /// The run is over: a cap was reached, and the calls that were in flight have ended.
+    /// The run is over: a cap was reached, and the clients of the calls before have their answers.
     pub fn over(&self) -> Option<String> {
         let state = self.state();
-        state.spent.reached.clone().filter(|_| state.flying == 0)
+        state.spent.reached.clone().filter(|_| state.flying == 0 && state.busy == 0)
     }
 
     /// A panic of another thread between two steps leaves at worst a hold that never ends.

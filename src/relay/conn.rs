@@ -164,6 +164,7 @@ fn call(
     let pieces = spliced(body, &judged);
     let length = pieces.iter().map(|p| p.len()).sum::<usize>();
     let hold = admitted(relay, conn, route.protocol, &judged, length)?;
+    let _busy = relay.meter.busy(&hold);
     let mut open = Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic(), hold };
     open.record_verdict(length)?;
     let out = Outgoing {

@@ -23,10 +23,10 @@ pub struct Terms {
 const USUAL: [&[u8]; 5] = [b"auto", b"default", b"standard", b"standard_only", b"global"];
 
 /// Types of tools that the request itself defines.
-const OURS: [&[u8]; 2] = [b"function", b"custom"];
+const OURS: [&[u8]; 3] = [b"function", b"custom", b"namespace"];
 /// How types begin of tools that the provider defines and the client runs: they are billed as tokens alone.
-const CLIENTS: [&[u8]; 6] =
-    [b"bash_", b"text_editor_", b"memory_", b"computer_", b"local_shell", b"apply_patch"];
+const CLIENTS: [&[u8]; 7] =
+    [b"bash_", b"tool_search", b"text_editor_", b"memory_", b"computer_", b"local_shell", b"apply_patch"];
 
 /// `own`: the protocol's names for the bound of its output; `cap`: what each of them is clamped to.
 pub fn terms(protocol: Protocol, read: &Read, bytes: &[u8], own: &[&[u8]], cap: Option<u64>) -> Terms {

@@ -89,6 +89,7 @@ fn a_call_without_a_price_is_refused_before_it_is_made() {
     assert_eq!(provider.seen().len(), 0);
     for body in [
         r#"{"model":"m-also","max_tokens":1,"messages":[],"service_tier":"auto","speed":null}"#,
+        r#"{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":"namespace","name":"x","tools":[]},{"type":"tool_search","execution":"client"}]}"#,
         r#"{"model":"m","max_tokens":1,"messages":[],"tools":[{"name":"x","input_schema":{}},{"type":"custom","name":"y"},{"type":"bash_20250124","name":"bash"}]}"#,
     ] {
         assert_eq!(status(&call(body)), "200", "{body}");
