@@ -9,7 +9,7 @@ TIME   ?= 900
 WORK   ?= ./work
 ARGS   ?=
 
-.PHONY: help setup image-base build demo test test-fast audit strace fuzz kill soak bench dist
+.PHONY: help setup image-base build demo test test-fast audit strace fuzz kill soak mutants bench dist
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
@@ -40,14 +40,17 @@ strace: ## what runs really execute, open and connect to, by role, against audit
 	@command -v strace >/dev/null || { echo "make strace: strace is missing: apt install strace" >&2; exit 2; }
 	@$(CARGO) test --locked --test strace
 
-fuzz: ## seeded mutations of heads, bodies, JSON, SSE; FUZZ=N of each; h11 as a second reader
-	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test usage -- --nocapture
+fuzz: ## seeded mutations of all that strangers write; FUZZ=N of each; h11 and tomllib as second readers
+	@SANDUK_FUZZ=$(FUZZ) SANDUK_H11=1 SANDUK_TOMLLIB=1 $(CARGO) test --release --locked --test fuzz --test json_fuzz --test fuzz_answers --test fuzz_files --test fuzz_box -- --nocapture
 
 kill: ## KILLS times (200) kill -9 of a relay under load, on one log: nothing is lost, nothing counted twice
 	@SANDUK_KILLS=$(KILLS) $(CARGO) test --locked --test relay_kill -- --nocapture
 
 soak: ## TIME seconds (900) of mixed load with faults on one relay, plain and TLS: nothing may grow
 	@SANDUK_SOAK=$(TIME) $(CARGO) test --release --locked --test soak -- --nocapture
+
+mutants: ## one line that guards something broken at a time: the test named with it must notice; an hour (ARGS=NAME for one)
+	@TARGET=$(TARGET) python3 tests/support/mutants.py $(ARGS)
 
 bench: setup ## ratios against nginx, the Python tool, bare bwrap, plain docker; all in one run
 	@$(CARGO) build --release --locked --bin sanduk --example upstream

@@ -22,8 +22,9 @@ pub const CHUNK_EXT_BYTES: usize = 1024;
 pub const BODY_BYTES: usize = 64 * 1024 * 1024;
 /// JSON nesting; real requests stay under 30.
 pub const JSON_DEPTH: usize = 128;
-/// Member names of all open objects together, kept to find duplicates; a large recorded request has under 100 at a time.
-pub const JSON_NAMES: usize = 1_000_000;
+/// Member names of all open objects together, kept to find duplicates; a large recorded request has under 100 at a time. Each costs 48
+/// bytes, sorting included, beside the body that `BODY_TOTAL` counts: 3 MiB for one body, 400 MiB over all `CONNECTIONS`.
+pub const JSON_NAMES: usize = 65_536;
 /// Judged places in one body (the elements of `models` and `tools` count); real requests have under 10.
 pub const JUDGED_PLACES: usize = 4096;
 /// Models with a price in one price file: more than any provider sells, and they fit the relay's order.

@@ -378,3 +378,27 @@ fn speed() {
 fn rules(include_usage: bool) -> Rules {
     Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
 }
+
+/// The names that are kept to find duplicates are bounded, whatever the size of the body.
+#[test]
+fn names_are_bounded_from_both_sides() {
+    let names = |n: usize| {
+        let members: Vec<String> = (0..n).map(|i| format!("\"{i}\":0")).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    let read = |text: String| {
+        let mut scanner = Scanner::new(text.as_bytes()).unwrap();
+        loop {
+            match scanner.advance() {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(bad) => return Some(bad.why),
+            }
+        }
+    };
+    assert_eq!(read(names(sanduk::limits::JSON_NAMES)), None);
+    assert_eq!(read(names(sanduk::limits::JSON_NAMES + 1)), Some("too many member names"));
+    // A closed object's names cost nothing any more.
+    let many = vec![names(1000); 100].join(",");
+    assert_eq!(read(format!("[{many}]")), None);
+}

@@ -19,3 +19,5 @@ mod role;
 mod safety;
 #[path = "relay/secure.rs"]
 mod secure;
+#[path = "relay/stalls.rs"]
+mod stalls;

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use watch::{Sample, assert_back_to, assert_no_trend};
 
@@ -130,6 +130,9 @@ fn soak(what: &str, at: SocketAddr, relay: &mut Relay, forwarder: Option<u32>) {
     });
     let done = main.done.lock().unwrap();
     println!("{what}: {} done in {} s: {done:?}", done.values().sum::<u64>(), time.as_secs());
+    let slow = load::TOO_SLOW.load(Ordering::Relaxed);
+    println!("{what}: {slow} calls for which the machine was too busy");
+    assert!(slow * 10 <= done.values().sum::<u64>(), "{slow} handshakes took too long");
     assert_no_trend(what, &samples);
     assert_back_to(
         what,

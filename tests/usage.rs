@@ -296,56 +296,6 @@ fn rounds_beside_the_top_level() {
     assert!(tell(Protocol::Messages, b"", &[body(&many).as_bytes()]).output.unwrap() >= 12);
 }
 
-/// Any bytes, any split: no panic, and the split changes nothing.
-#[test]
-fn fuzz_mutated_answers_in_random_pieces() {
-    let rounds: u64 = std::env::var("SANDUK_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000);
-    let vectors: Vec<Value> = VECTORS.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let answers: Vec<(usize, Vec<u8>)> = vectors
-        .iter()
-        .enumerate()
-        .map(|(i, v)| {
-            (i, v["chunks"].as_array().unwrap().iter().flat_map(|c| hex(c.as_str().unwrap())).collect())
-        })
-        .filter(|(_, bytes): &(usize, Vec<u8>)| (1..8000).contains(&bytes.len()))
-        .collect();
-    let mut state = 0x2545_F491_4F6C_DD1D_u64;
-    let mut below = |n: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state % u64::try_from(n.max(1)).unwrap()).unwrap()
-    };
-    let mut told = 0;
-    for round in 0..rounds {
-        let (index, bytes) = &answers[below(answers.len())];
-        let mut bytes = bytes.clone();
-        for _ in 0..below(4) {
-            let at = below(bytes.len());
-            match below(4) {
-                0 => bytes[at] = u8::try_from(below(256)).unwrap(),
-                1 => bytes[at] = b"{}[]\",:\\ \n\r0-"[below(13)],
-                2 => drop(bytes.drain(at..(at + below(30)).min(bytes.len()))),
-                _ => bytes.truncate(at + 1),
-            }
-            if bytes.is_empty() {
-                bytes.push(b'{');
-            }
-        }
-        let whole = read(&vectors[*index], &[&bytes]);
-        let (mut pieces, mut rest): (Vec<&[u8]>, &[u8]) = (Vec::new(), &bytes);
-        while !rest.is_empty() {
-            let (piece, tail) = rest.split_at((1 + below(60)).min(rest.len()));
-            pieces.push(piece);
-            rest = tail;
-        }
-        let split = read(&vectors[*index], &pieces);
-        assert_eq!(whole, split, "round {round}, {}: {}", vectors[*index]["id"], bytes.escape_ascii());
-        told += u64::from(whole.output.is_some());
-    }
-    assert!(told > rounds / 4, "the mutations leave too little: {told}");
-}
-
 /// Prints the reader's speed. `SANDUK_SPEED=1 cargo test --release --test usage speed -- --nocapture`
 #[test]
 fn speed() {

@@ -15,14 +15,16 @@ use crate::relay::start::{self, Grants, Note, Upstream};
 use crate::relay::upstream;
 use crate::secret::Secret;
 use crate::sys::net::{self, Conn, Listener};
-use crate::sys::{file, proc, serve};
+use crate::sys::{file, pipes, proc, serve};
 use crate::wire::text;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// Where the relay listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,9 +268,20 @@ fn tell(note: &Note, quiet: bool) {
     }
 }
 
-/// A closed standard error is no reason to stop.
+/// A closed standard error is no reason to stop, nor is one that nobody reads: calls and the end must not wait for it, so its lines are
+/// lost until it takes bytes again.
 fn say(line: &str) {
-    let _ = std::io::stderr().lock().write_all(format!("relay: {line}\n").as_bytes());
+    static STALLED: AtomicBool = AtomicBool::new(false);
+    let mut err = std::io::stderr().lock();
+    // A page at a time: so much never blocks where poll(2) says that there is room.
+    for piece in format!("relay: {line}\n").as_bytes().chunks(4096) {
+        let wait = if STALLED.load(Ordering::Relaxed) { Duration::ZERO } else { limits::SHOW_STALL };
+        let takes = pipes::takes_bytes(err.as_fd(), wait);
+        STALLED.store(!takes, Ordering::Relaxed);
+        if !takes || err.write_all(piece).is_err() {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -112,13 +112,7 @@ impl Client {
     fn status(&self, since: u64) -> Result<Status, Fault> {
         let wait = limits::LONG_POLL;
         let target = format!("/status?since={since}&wait={}", wait.as_secs());
-        let bytes = self.call("GET", &target, b"", wait + limits::CONTROL_TIME)?;
-        let status: Status = serde_json::from_slice(&bytes).map_err(|_| Fault::Nonsense("not a status"))?;
-        if status.version != VERSION {
-            return Err(Fault::Nonsense("another version"));
-        }
-        let numbered = status.events.iter().zip(1u64..).all(|(e, i)| since.checked_add(i) == Some(e.n));
-        if numbered { Ok(status) } else { Err(Fault::Nonsense("events are not numbered in order")) }
+        status(&self.call("GET", &target, b"", wait + limits::CONTROL_TIME)?, since)
     }
 
     /// Asks the box to end.
@@ -157,8 +151,18 @@ impl Client {
     }
 }
 
+/// The body of an answer to `GET /status?since=…`: events that go on from there, none missing.
+pub fn status(bytes: &[u8], since: u64) -> Result<Status, Fault> {
+    let status: Status = serde_json::from_slice(bytes).map_err(|_| Fault::Nonsense("not a status"))?;
+    if status.version != VERSION {
+        return Err(Fault::Nonsense("another version"));
+    }
+    let numbered = status.events.iter().zip(1u64..).all(|(e, i)| since.checked_add(i) == Some(e.n));
+    if numbered { Ok(status) } else { Err(Fault::Nonsense("events are not numbered in order")) }
+}
+
 /// Reads a whole answer: status and body.
-fn answer(conn: &Conn, method: &str, until: Instant) -> Result<(u16, Vec<u8>), Fault> {
+pub fn answer(conn: &Conn, method: &str, until: Instant) -> Result<(u16, Vec<u8>), Fault> {
     let mut buf = Vec::new();
     let (status, framing, used) = loop {
         if let Some((head, used)) = http::response(&buf, method)? {

@@ -94,12 +94,7 @@ impl Record {
 
     /// Adds lines and syncs them.
     pub fn add(&mut self, fields: &[(&str, String)]) -> io::Result<()> {
-        let mut text = String::new();
-        for (key, value) in fields {
-            // A line break in a value would make a second field; none of ours holds one.
-            text.push_str(&format!("{key}={}\n", value.replace('\n', " ")));
-        }
-        self.file.write_all(text.as_bytes())?;
+        self.file.write_all(lines(fields).as_bytes())?;
         self.file.sync_data()
     }
 
@@ -134,9 +129,15 @@ pub fn read(dir: &Dir) -> io::Result<Fields> {
     Ok(fields(&String::from_utf8_lossy(&bytes)))
 }
 
-fn fields(text: &str) -> Fields {
+/// Fields as they stand in a record. A line break in a value would make a second field, so it becomes a space.
+pub fn lines(fields: &[(&str, String)]) -> String {
+    fields.iter().map(|(key, value)| format!("{key}={}\n", value.replace('\n', " "))).collect()
+}
+
+/// The fields of a record's text.
+pub fn fields(text: &str) -> Fields {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    whole.split('\n').filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_string(), v.to_string())).collect()
 }
 
 #[cfg(test)]

@@ -238,7 +238,9 @@ impl Relay {
             args.extend(["--provider", "anthropic"]);
         }
         args.extend(more);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sanduk"))
+        // `SANDUK_BIN`: another build of it.
+        let program = std::env::var("SANDUK_BIN").unwrap_or(env!("CARGO_BIN_EXE_sanduk").into());
+        let mut child = Command::new(program)
             .args(&args)
             .env_clear()
             .current_dir(&dir)

@@ -1,7 +1,14 @@
-//! Seeded mutation of byte strings, for any fuzz test: `run` mutates seeds, calls the check, and prints seed, round and bytes
-//! where it panics. Same seed, same bytes, on every machine.
+//! Seeded mutation of byte strings, for any fuzz test: `run` replays `tests/corpus/WHAT`, then mutates seeds and calls the check. An input
+//! that makes the check panic, or not end, is written to that folder, from where every later run replays it. Same seed, same bytes, on
+//! every machine.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// One input takes milliseconds; one that takes so long on the busiest machine does not end.
+const HANG: Duration = Duration::from_secs(120);
 
 /// xorshift64*; good enough to choose where to break things.
 pub struct Random(u64);
@@ -42,19 +49,101 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Checks every seed as it is, then `rounds` mutations.
+/// Replays the corpus, checks every seed as it is, then `rounds` mutations.
 pub fn run(what: &str, seeds: &[impl AsRef<[u8]>], words: &[&[u8]], check: impl Fn(&mut Random, &[u8])) {
+    generate(what, rounds(), seeds, |random| one(random, seeds, words), check);
+}
+
+/// As `run`, with inputs of the test's own making, `rounds` of them.
+pub fn generate(
+    what: &str,
+    rounds: u64,
+    seeds: &[impl AsRef<[u8]>],
+    make: impl Fn(&mut Random) -> Vec<u8>,
+    check: impl Fn(&mut Random, &[u8]),
+) {
+    let watch = Watch::start(what);
+    let replayed = corpus_files(what);
+    for (path, bytes) in &replayed {
+        // Where the check cuts at random places, one try may miss.
+        for seed in 0..32 {
+            let tried = watch.over(bytes, || check(&mut Random::new(seed), bytes));
+            assert!(tried, "{what}: {} fails again: {}", path.display(), bytes.escape_ascii());
+        }
+    }
     let (mut random, mut at) = (Random::new(seed()), 0);
-    while at < rounds() + seeds.len() as u64 {
+    while at < rounds + seeds.len() as u64 {
         let bytes = match seeds.get(usize::try_from(at).unwrap()) {
             Some(bytes) => bytes.as_ref().to_vec(),
-            None => one(&mut random, seeds, words),
+            None => make(&mut random),
         };
-        if catch_unwind(AssertUnwindSafe(|| check(&mut random, &bytes))).is_err() {
-            panic!("{what}: seed {}, round {at}: {}", seed(), bytes.escape_ascii());
+        if !watch.over(&bytes, || check(&mut random, &bytes)) {
+            let path = keep(what, &bytes);
+            let shown = bytes.escape_ascii();
+            panic!("{what}: seed {}, round {at}, kept as {}: {shown}", seed(), path.display());
         }
         at += 1;
     }
+}
+
+/// Ends the process where one input takes too long, and keeps that input.
+struct Watch(Arc<Now>);
+
+/// The input that is being looked at, and since when.
+type Now = Mutex<Option<(Instant, Vec<u8>)>>;
+
+impl Watch {
+    fn start(what: &str) -> Watch {
+        let now: Arc<Now> = Arc::default();
+        let (weak, what) = (Arc::downgrade(&now), what.to_string());
+        std::thread::spawn(move || {
+            while let Some(now) = weak.upgrade() {
+                late(&what, &now);
+                drop(now);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        Watch(now)
+    }
+
+    /// Whether the check came to its end.
+    fn over(&self, bytes: &[u8], check: impl FnOnce()) -> bool {
+        *self.0.lock().unwrap() = Some((Instant::now(), bytes.to_vec()));
+        let good = catch_unwind(AssertUnwindSafe(check)).is_ok();
+        *self.0.lock().unwrap() = None;
+        good
+    }
+}
+
+fn late(what: &str, now: &Now) {
+    if let Some((since, bytes)) = &*now.lock().unwrap()
+        && since.elapsed() > HANG
+    {
+        eprintln!("{what}: does not end, kept as {}: {}", keep(what, bytes).display(), bytes.escape_ascii());
+        std::process::abort();
+    }
+}
+
+fn corpus(what: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(what)
+}
+
+fn corpus_files(what: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let Ok(dir) = std::fs::read_dir(corpus(what)) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = dir.map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().map(|p| (p.clone(), std::fs::read(p).unwrap())).collect()
+}
+
+/// Named by its content, so that the same fault is one file.
+fn keep(what: &str, bytes: &[u8]) -> PathBuf {
+    let path = corpus(what).join(&sanduk::wire::digest::sha256_hex(bytes)[..16]);
+    let written = std::fs::create_dir_all(corpus(what)).and_then(|()| std::fs::write(&path, bytes));
+    // A tree that cannot be written: the message holds the bytes too.
+    if let Err(e) = written {
+        eprintln!("{}: {e}", path.display());
+    }
+    path
 }
 
 /// One seed with one to four changes.
