@@ -38,7 +38,8 @@ impl Place {
             None => Command::new(own),
             Some(group) => {
                 // A copy that everybody may run: the target directory is the builder's.
-                let copy = self.path.join("sanduk");
+                // Under another name, too.
+                let copy = self.path.join("another-name");
                 std::fs::copy(own, &copy).unwrap();
                 chown(&self.path, Some(USER), Some(USER)).unwrap();
                 let mut command = Command::new("/usr/bin/setpriv");
@@ -344,4 +345,42 @@ fn engine_trouble_is_no_verdict() {
         let image = place.run(None, &["attest", "--runtime", "docker", "--image", "no-such:image"]);
         assert_eq!(image.code, Some(4), "{}", image.err);
     }
+}
+
+/// `kill -9` in the middle: both boxes go by their own keepers, the directories in /tmp with the next `attest`.
+#[test]
+fn killed_in_the_middle_leaves_nothing() {
+    let place = Place::new();
+    let mut command = place.command(None, &["attest", "--runtime", "bwrap"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let runs = place.path.join(".local/state/sanduk/runs");
+    let records = || std::fs::read_dir(&runs).map_or(0, |all| all.count());
+    let until = |what: &str, look: &dyn Fn() -> bool| {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !look() {
+            assert!(std::time::Instant::now() < end, "{what} did not come");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    };
+    // Before there is a keeper a record waits for the next sweep.
+    let boxes = || {
+        let all = std::fs::read_dir(&runs).into_iter().flatten();
+        let records = all.filter_map(|e| std::fs::read_to_string(e.unwrap().path().join("record")).ok());
+        records.filter(|r| r.contains("\nbox_pid=")).count()
+    };
+    until("two boxes", &|| boxes() == 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the end of both runs", &|| records() == 0);
+    let left = || {
+        let prefix = format!("sanduk-attest-{}-", child.id());
+        std::fs::read_dir("/tmp")
+            .unwrap()
+            .any(|e| e.unwrap().file_name().to_string_lossy().starts_with(&prefix))
+    };
+    assert!(left(), "who removed it?");
+    let next = place.run(None, &["attest", "--runtime", "bwrap", "--hole", "key"]);
+    assert_eq!(next.code, Some(3), "{}", next.err);
+    assert!(!left(), "its directory is left");
+    gone(&place);
 }
