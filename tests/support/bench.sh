@@ -18,7 +18,7 @@ cleanup() { for p in $pids; do kill "$p" 2>/dev/null || true; done; rm -rf "$t";
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (b > 0) printf "%.2f", a / b; else printf "-"}'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (b <= 0) print "-"; else if (a / b < 0.1) printf "%.4f", a / b; else printf "%.2f", a / b}'; }
 
 once() { "$python" - "$@" <<'PY'
 import subprocess, sys, time
