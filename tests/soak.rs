@@ -72,7 +72,7 @@ fn tls_behind_the_forwarder() {
     let support = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support");
     assert!(Command::new("sh").arg(support.join("ca.sh")).arg(&dir).status().unwrap().success());
     let mut front = Command::new("python3");
-    front.arg(support.join("tls_front.py")).args([dir.join("good.pem"), dir.join("good.key")]);
+    front.arg(support.join("tls_soak.py")).args([dir.join("good.pem"), dir.join("good.key")]);
     let (_front, port) = helper(front.arg(provider.port().to_string()));
     let ca = dir.join("ca.pem").display().to_string();
     let mut relay = start(&format!("https://127.0.0.1:{port}"), &["--ca-file", &ca], true);
