@@ -103,6 +103,7 @@ pub mod relay {
     pub mod budget_cost;
     pub mod budget_read;
     pub mod caps;
+    pub mod confinement;
     pub mod conn;
     pub mod exchange;
     pub mod foreground;
@@ -118,11 +119,15 @@ pub mod relay {
     pub mod policy_read;
     pub mod pool;
     pub mod preflight;
+    pub mod proxy;
     pub mod receive;
     pub mod record;
     pub mod refuse;
+    pub mod retry;
+    pub mod secrets;
     pub mod serving;
     pub mod start;
+    pub mod stunnel;
     pub mod tls;
     pub mod upstream;
     pub mod usage;

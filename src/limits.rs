@@ -55,13 +55,29 @@ pub const UPSTREAM_IDLE: Duration = Duration::from_secs(600);
 pub const CLIENT_STALL: Duration = Duration::from_secs(120);
 /// TCP connect, and the whole TLS handshake.
 pub const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// A pooled upstream connection older than this is not reused.
+/// An upstream connection that was idle for so long is closed: well before servers do, so that no request meets a closing one.
 pub const POOL_IDLE: Duration = Duration::from_secs(30);
+/// So long after a call one verified TLS connection is kept ready for the next: an agent that calls at all calls again soon.
+pub const SPARE_TIME: Duration = Duration::from_secs(30);
+/// An overloaded provider is asked again for so long where `--retry-for` does not say.
+pub const RETRY_FOR: Duration = Duration::from_secs(60);
+/// Longest `--retry-for`: clients give up on a call before.
+pub const RETRY_FOR_MOST: Duration = Duration::from_secs(3600);
+/// Wait before the second try, where the provider names none; doubled each time.
+pub const RETRY_FIRST: Duration = Duration::from_millis(500);
+/// Longest wait between two tries that the provider did not ask for.
+pub const RETRY_MOST: Duration = Duration::from_secs(8);
+/// How often a waiting call looks whether the run is over.
+pub const RETRY_LOOK: Duration = Duration::from_millis(250);
+/// Body of an overload's answer that is read to its end so that its connection may serve the next try; they are under 1 KiB.
+pub const RETRY_DROP_BYTES: u64 = 64 * 1024;
 /// Copy buffer of a connection, one each way.
 pub const COPY_BYTES: usize = 64 * 1024;
 /// A fifo or descriptor named as a key, a task or a configuration is waited for so long between two pieces: a password manager may
 /// ask a person first.
 pub const NAMED_TIME: Duration = Duration::from_secs(60);
+/// `user:password` for a proxy.
+pub const PROXY_AUTH_BYTES: usize = 1024;
 /// Bytes of a provider key.
 pub const KEY_BYTES: usize = 8 * 1024;
 /// Bytes of an openssl child's standard error that are read for its verdict; a handshake prints under 1 KiB.

@@ -1,7 +1,7 @@
 //! Chooses the role, prints one error line, gives the exit code. What a person typed becomes a typed value here and goes to its
 //! layer; nothing else is decided.
 
-use sanduk::catalog::providers::Protocol;
+use sanduk::catalog::providers::{Protocol, Provider};
 use sanduk::catalog::{agents, images, providers};
 use sanduk::cli::parse::{self, Given};
 use sanduk::cli::{pages, table};
@@ -10,7 +10,8 @@ use sanduk::prove::{attest, audit, doctor};
 use sanduk::relay::caps;
 use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
-use sanduk::relay::upstream::parse_upstream;
+use sanduk::relay::stunnel;
+use sanduk::relay::upstream::{Ways, parse_upstream, reach};
 use sanduk::run::{boxes, image, key, life, shell, spec};
 use sanduk::sys::{env, exec, proc};
 use sanduk::wire::text;
@@ -65,6 +66,7 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
             life::run(spec, key, &env)
         }
         "relay" => foreground(relay(&given)?),
+        "stunnel-conf" => print(&stunnel_conf(&given)?),
         "build" => image::build(&build(&given)?, &env::read()),
         "attest" => attest(&given),
         "doctor" => doctor(&given, &keys),
@@ -191,6 +193,10 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         upstream: text("upstream"),
         insecure_upstream: given.has("insecure-upstream"),
         ca_file: text("ca-file"),
+        tls: text("tls"),
+        upstream_proxy: text("upstream-proxy"),
+        upstream_proxy_auth: text("upstream-proxy-auth"),
+        retry_for: text("retry-for"),
         key_file: text("key-file"),
         key_fd: given.number("key-fd")?,
         skip_key_check: given.has("skip-key-check"),
@@ -249,13 +255,17 @@ fn relay(given: &Given) -> Result<Foreground, Error> {
             .value(flag)
             .ok_or_else(|| Error::wrong("start", "the relay", format!("--{flag} is required")).remedy(form))
     };
-    let name = given.value("provider").unwrap_or("anthropic");
-    let provider = providers::shipped(name).ok_or_else(|| {
-        let known = providers::names().join(", ");
-        Error::wrong("find", format!("provider {name}"), format!("the providers are {known}"))
-    })?;
+    let provider = provider(given.value("provider").unwrap_or("anthropic"))?;
     let url = given.value("upstream").unwrap_or(&provider.upstream);
     let mut upstream = parse_upstream(url, given.has("insecure-upstream"))?;
+    let ways = Ways {
+        tls: given.value("tls"),
+        proxy: given.value("upstream-proxy"),
+        proxy_auth: given.has("upstream-proxy-auth"),
+        ca_file: given.has("ca-file"),
+        retry_for: given.value("retry-for"),
+    };
+    reach(&mut upstream, &ways)?;
     upstream.ca_file = given.value("ca-file").map(str::to_string);
     let grants = grants(given)?;
     Ok(Foreground {
@@ -263,6 +273,7 @@ fn relay(given: &Given) -> Result<Foreground, Error> {
         listen: listen(needed("listen", "give --listen tcp:127.0.0.1:8080 or --listen unix:PATH")?)?,
         token_file: PathBuf::from(needed("token-file", "put a long random token into a file and name it")?),
         key_file: given.value("key-file").map(PathBuf::from),
+        proxy_auth: given.value("upstream-proxy-auth").map(PathBuf::from),
         hosts: given.values("host"),
         grants,
         log_dir: given.value("log-dir").map(PathBuf::from),
@@ -270,6 +281,21 @@ fn relay(given: &Given) -> Result<Foreground, Error> {
         provider,
         upstream,
     })
+}
+
+fn provider(name: &str) -> Result<Provider, Error> {
+    providers::shipped(name).ok_or_else(|| {
+        let known = providers::names().join(", ");
+        Error::wrong("find", format!("provider {name}"), format!("the providers are {known}"))
+    })
+}
+
+/// `sanduk stunnel-conf PROVIDER`.
+fn stunnel_conf(given: &Given) -> Result<String, Error> {
+    let name = operand(given)?
+        .ok_or_else(|| Error::wrong("print", "stunnel's configuration", "name the provider"))?;
+    let [url, ca_file, listen] = ["upstream", "ca-file", "listen"].map(|flag| given.value(flag));
+    stunnel::print(&provider(name)?, url, ca_file, listen)
 }
 
 /// `tcp:HOST:PORT` with an address, not a name: what is bound must not depend on a resolver; or `unix:PATH`.

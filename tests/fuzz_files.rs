@@ -210,6 +210,7 @@ fn records(random: &mut Random) -> Vec<Record> {
                     ended: text(random),
                     bytes,
                     millis,
+                    tries: 1,
                     charged_picodollars: maybe(random).map(Money::from_picos),
                     charged_tokens: maybe(random),
                     counts,

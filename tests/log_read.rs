@@ -5,7 +5,7 @@ mod call_log;
 
 use call_log::{denied, end, every_kind, log, outcome, start, verdict};
 use sanduk::relay::log_read::{Reader, Tail, What};
-use sanduk::relay::record::{Again, Record, Resumed};
+use sanduk::relay::record::{Again, Record, Resumed, Retry};
 use sanduk::wire::digest::sha256_hex;
 
 /// Lines that hold, and what ended the reading.
@@ -34,6 +34,17 @@ fn what_was_written_is_read() {
     assert_eq!(reader.head(), sha256_hex(text.split(|b| *b == b'\n').nth(9).unwrap()));
 }
 
+fn retry(call: u64, n: u32) -> Record {
+    Record::Retry(Retry { call, r#try: n, status: 529, wait_ms: 500 })
+}
+
+#[test]
+fn tries_of_a_call() {
+    let good =
+        [start(None), verdict(1), retry(1, 2), verdict(2), retry(2, 2), retry(1, 3), outcome(1), outcome(2)];
+    assert_eq!(read(&log(&good)), (8, None));
+}
+
 #[test]
 fn records_out_of_order() {
     let found = |open| Some(Resumed { lines: 2, calls: 1, open, torn: 0 });
@@ -50,6 +61,10 @@ fn records_out_of_order() {
         (vec![start(None), Record::DeniedAgain(Again { times: 1 })], 2),
         (vec![start(None), denied(), Record::DeniedAgain(Again { times: 0 })], 3),
         (vec![start(None), end(), denied()], 3),
+        (vec![start(None), retry(1, 2)], 2),
+        (vec![start(None), verdict(1), retry(1, 1)], 3),
+        (vec![start(None), verdict(1), retry(1, 3)], 3),
+        (vec![start(None), verdict(1), outcome(1), retry(1, 2)], 4),
     ] {
         assert_eq!(read(&log(&records)), (line - 1, Some((line, What::Order))), "{records:?}");
     }

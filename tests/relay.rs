@@ -10,6 +10,10 @@ mod log;
 mod money;
 #[path = "relay/provider_side.rs"]
 mod provider_side;
+#[path = "relay/proxy.rs"]
+mod proxy;
+#[path = "relay/retry.rs"]
+mod retry;
 #[path = "relay/rig.rs"]
 #[expect(dead_code, reason = "shared with relay_cases.rs")]
 mod rig;
@@ -19,5 +23,9 @@ mod role;
 mod safety;
 #[path = "relay/secure.rs"]
 mod secure;
+#[path = "relay/spare.rs"]
+mod spare;
 #[path = "relay/stalls.rs"]
 mod stalls;
+#[path = "relay/stunnel.rs"]
+mod stunnel;

@@ -2,7 +2,7 @@
 //! `must_NN` tests requirement NN at the head of `src/relay/tls.rs`. Needs openssl and python3.
 #![expect(clippy::disallowed_methods, reason = "tests")]
 
-use sanduk::relay::start::Upstream;
+use sanduk::relay::start::{Proxy, Upstream};
 use sanduk::relay::tls::{End, Session, argv, check_openssl};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -121,19 +121,19 @@ fn upstream(host: &str) -> Upstream {
         tls: true,
         host: host.to_string(),
         port: 443,
-        addresses: Vec::new(),
         ca_file: Some(pem("ca.pem")),
         openssl: OPENSSL.to_string(),
+        ..Upstream::default()
     }
 }
 
 fn connect(server: &Server) -> Session {
-    Session::connect(&upstream("api.test"), server.address).unwrap()
+    Session::connect(&upstream("api.test"), server.address, Vec::new()).unwrap()
 }
 
 /// Why a connection is refused: one clean line.
 fn refusal(upstream: &Upstream, address: SocketAddr) -> (ErrorKind, String) {
-    let Err(e) = Session::connect_within(upstream, address, LONG) else { panic!("not refused") };
+    let Err(e) = Session::connect_within(upstream, address, Vec::new(), LONG) else { panic!("not refused") };
     let why = e.to_string();
     assert!(!why.is_empty() && !why.contains(|c: char| c.is_control()), "{why:?}");
     (e.kind(), why)
@@ -273,8 +273,12 @@ fn must_06_refused_port_and_missing_ca_file() {
 fn must_06_waits_for_every_line() {
     for name in ["half", "unnamed", "unverified"] {
         let up = Upstream { openssl: fake(name), ..upstream("api.test") };
-        let Err(e) = Session::connect_within(&up, "127.0.0.1:1".parse().unwrap(), Duration::from_millis(300))
-        else {
+        let Err(e) = Session::connect_within(
+            &up,
+            "127.0.0.1:1".parse().unwrap(),
+            Vec::new(),
+            Duration::from_millis(300),
+        ) else {
             panic!("{name} was taken for verified");
         };
         assert_eq!(e.kind(), ErrorKind::TimedOut, "{name}");
@@ -339,17 +343,17 @@ fn must_02_only_plain_host_names() {
 #[test]
 fn must_02_upper_case_names_match() {
     let server = Server::start("echo", "good", "1.3");
-    Session::connect(&upstream("API.TEST"), server.address).unwrap();
+    Session::connect(&upstream("API.TEST"), server.address, Vec::new()).unwrap();
 }
 
 #[test]
 fn must_03_address_instead_of_a_name() {
     for (ip, other) in [("127.0.0.1", "127.0.0.2"), ("::1", "::2")] {
         let mut server = Server::start_at("echo", "good", "1.3", ip);
-        drop(Session::connect(&upstream(ip), server.address).unwrap());
+        drop(Session::connect(&upstream(ip), server.address, Vec::new()).unwrap());
         assert_eq!(server.event(), ["open", "TLSv1.3", "http/1.1", "None"], "no SNI for an address");
         server.closed();
-        drop(Session::connect(&upstream("api.test"), server.address).unwrap());
+        drop(Session::connect(&upstream("api.test"), server.address, Vec::new()).unwrap());
         assert_eq!(server.event(), ["open", "TLSv1.3", "http/1.1", "api.test"]);
         server.closed();
         assert_eq!(refusal(&upstream(other), server.address).1, "IP address mismatch");
@@ -452,7 +456,7 @@ fn must_08_early_answer_while_sending() {
 #[test]
 fn must_08_a_peer_that_stops_reading_is_a_timeout() {
     let up = Upstream { openssl: fake("deaf"), ..upstream("api.test") };
-    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap()).unwrap();
+    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap(), Vec::new()).unwrap();
     let e = session.send(&[&vec![b'x'; 2_000_000]], Duration::from_millis(200)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::TimedOut);
     let e = session.read(&mut [0; 16], Duration::from_millis(50)).unwrap_err();
@@ -533,7 +537,8 @@ fn must_11_closed_while_idle() {
 #[test]
 fn must_12_stalled_handshake() {
     let mut server = Server::start("stall", "good", "1.3");
-    let Err(e) = Session::connect_within(&upstream("api.test"), server.address, Duration::from_secs(2))
+    let Err(e) =
+        Session::connect_within(&upstream("api.test"), server.address, Vec::new(), Duration::from_secs(2))
     else {
         panic!("no handshake took place");
     };
@@ -545,12 +550,12 @@ fn must_12_stalled_handshake() {
 #[test]
 fn must_13_standard_error_never_blocks_the_child() {
     let up = Upstream { openssl: fake("talker"), ..upstream("api.test") };
-    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap()).unwrap();
+    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap(), Vec::new()).unwrap();
     let mut buf = [0; 64];
     let n = session.read(&mut buf, LONG).unwrap();
     assert_eq!(&buf[..n], b"answer\n");
     // The same while sending.
-    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap()).unwrap();
+    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap(), Vec::new()).unwrap();
     assert!(!session.send(&[&vec![b'x'; 1_000_000]], LONG).unwrap());
 }
 
@@ -576,7 +581,8 @@ fn must_14_every_child_is_waited_for() {
     drop(session);
     refusal(&upstream("other.test"), server.address);
     assert!(
-        Session::connect_within(&upstream("api.test"), stall.address, Duration::from_millis(100)).is_err()
+        Session::connect_within(&upstream("api.test"), stall.address, Vec::new(), Duration::from_millis(100))
+            .is_err()
     );
     let clean = Server::start("clean", "good", "1.3");
     let mut session = connect(&clean);
@@ -585,7 +591,7 @@ fn must_14_every_child_is_waited_for() {
     session.end();
     drop(clean);
     let deaf = Upstream { openssl: fake("deaf"), ..upstream("api.test") };
-    drop(Session::connect(&deaf, "127.0.0.1:1".parse().unwrap()).unwrap());
+    drop(Session::connect(&deaf, "127.0.0.1:1".parse().unwrap(), Vec::new()).unwrap());
     check_openssl(OPENSSL).unwrap();
     assert_eq!(children(), others);
 }
@@ -596,7 +602,7 @@ fn must_15_no_orphan_when_we_are_killed() {
     if let Some(address) = inner() {
         let mut up = upstream("api.test");
         up.ca_file = Some(std::env::var("SANDUK_TEST_CA").unwrap());
-        let mut session = Session::connect(&up, address.parse().unwrap()).unwrap();
+        let mut session = Session::connect(&up, address.parse().unwrap(), Vec::new()).unwrap();
         session.send(&[REQUEST], LONG).unwrap();
         session.read(&mut [0; 4096], LONG).unwrap();
         std::io::stdout().write_all(format!("\nchild {}\n", session.pid()).as_bytes()).unwrap();
@@ -655,11 +661,17 @@ fn must_16_the_environment_does_not_reach_the_child() {
 #[test]
 fn must_17_arguments_are_those_of_the_ledger() {
     let file = |host, ca: Option<&str>| Upstream { ca_file: ca.map(str::to_string), ..upstream(host) };
+    let through = |user: Option<&str>| {
+        let proxy = Proxy { host: "proxy.test".into(), port: 3128, user: user.map(str::to_string) };
+        Upstream { proxy: Some(proxy), ..file("HOST", None) }
+    };
     let forms = [
         (file("HOST", None), "192.0.2.1:443"),
         (file("HOST", Some("/FILE")), "[2001:db8::1]:443"),
         (file("192.0.2.1", None), "192.0.2.1:8443"),
         (file("2001:db8::1", Some("/FILE")), "[2001:db8::1]:443"),
+        (through(None), "192.0.2.1:3128"),
+        (through(Some("USER")), "192.0.2.1:3128"),
     ];
     let ledger =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/argv.txt")).unwrap();
@@ -715,7 +727,7 @@ fn must_19_only_openssl_3() {
 #[test]
 fn must_20_unknown_lines_do_not_matter() {
     let up = Upstream { openssl: fake("chatty"), ..upstream("api.test") };
-    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap()).unwrap();
+    let mut session = Session::connect(&up, "127.0.0.1:1".parse().unwrap(), Vec::new()).unwrap();
     assert!(session.send(&[b"ping"], LONG).unwrap());
     let mut buf = [0; 16];
     assert_eq!(session.read(&mut buf, LONG).unwrap(), 4);

@@ -43,6 +43,7 @@ const fn later(name: &'static str, operands: &'static str, summary: &'static str
 pub const COMMANDS: &[Command] = &[
     built("run", "[TASK]", "run an agent in a disposable box"),
     built("relay", "", "the key-holding relay alone, in the foreground"),
+    built("stunnel-conf", "PROVIDER", "print what a stunnel for --tls must be told"),
     built("list", "agents|providers|runtimes", "what can be named on a command line"),
     built("build", "", "build an agent's image"),
     built("shell", "", "interactive shell in that image"),
@@ -84,6 +85,8 @@ const DOCTOR: &[&str] = &["doctor"];
 const ATTEST: &[&str] = &["attest"];
 const SHELL: &[&str] = &["shell"];
 const AUDIT: &[&str] = &["audit"];
+const STUNNEL: &[&str] = &["stunnel-conf"];
+const CALLS: &[&str] = &["run", "relay", "stunnel-conf"];
 
 const fn flag(
     long: &'static str,
@@ -214,14 +217,28 @@ pub const FLAGS: &[Flag] = &[
         BOTH,
         "Tokens all calls together may use, cached ones too; the next call ends the run.",
     ),
-    flag("upstream", "URL", BOTH, "The provider's address as scheme://host[:port], without a path."),
+    flag("upstream", "URL", CALLS, "The provider's address as scheme://host[:port], without a path."),
     flag(
         "insecure-upstream",
         "",
         BOTH,
         "Allow plain http to another machine: the key crosses the network readable.",
     ),
-    flag("ca-file", "FILE", BOTH, "Trust the certificates in FILE instead of the system's."),
+    flag("ca-file", "FILE", CALLS, "Trust the certificates in FILE instead of the system's."),
+    flag(
+        "tls",
+        "HOW",
+        BOTH,
+        "Who speaks TLS: openssl (default), or stunnel:unix:PATH, a stunnel of yours as `sanduk stunnel-conf` prints it.",
+    ),
+    flag("upstream-proxy", "URL", BOTH, "Reach an https provider through the proxy http://HOST:PORT."),
+    flag("upstream-proxy-auth", "FILE", BOTH, "Read user:password for that proxy from FILE."),
+    flag(
+        "retry-for",
+        "TIME",
+        BOTH,
+        "Ask an overloaded provider (429, 503, 529) again for so long before its answer goes on. Default 60s; 0: never.",
+    ),
     flag("key-file", "FILE", BOTH, "Read the provider key from FILE."),
     flag("key-fd", "N", RUN, "Read the provider key from the open descriptor N."),
     flag("skip-key-check", "", RUN, "Do not ask the provider beforehand whether the key is good."),
@@ -237,6 +254,7 @@ pub const FLAGS: &[Flag] = &[
     flag("keep", "", RUN, "Leave the box stopped instead of removing it, on docker."),
     flag("proxy", "", RUN, "Old spelling of --mode sealed."),
     flag("listen", "tcp:HOST:PORT|unix:PATH", RELAY, "Where to listen."),
+    flag("listen", "unix:PATH", STUNNEL, "Where it is to listen. Default below /run."),
     flag("token-file", "FILE", RELAY, "The token that clients present in the provider's credential header."),
     many(flag("host", "NAME", RELAY, "A value a request's Host may have. Default: the address listened on.")),
     flag("image", "TAG", BUILD, "The image's tag. Default sanduk-AGENT:VERSION."),
@@ -284,9 +302,6 @@ pub const FLAGS: &[Flag] = &[
     soon("proxy-port", "N", "Port of the relay."),
     soon("proxy-allow-path", "PATH", "Paths the relay forwards."),
     soon("log-bodies", "", "Keep request bodies."),
-    soon("retry-for", "TIME", "How long an overloaded provider is asked again."),
-    soon("tls", "HOW", "TLS by stunnel instead of openssl."),
-    soon("upstream-proxy", "URL", "Reach the provider through a proxy."),
     soon("secret-env", "NAME", "A host secret no request may hold."),
     soon("profile", "NAME", "coding or general."),
     soon("channel", "KIND", "How box and relay are joined."),

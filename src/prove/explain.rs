@@ -137,6 +137,10 @@ fn sentences(record: &Record) -> String {
     match record {
         Record::Start(s) => policy(s),
         Record::Verdict(v) => allowed(v),
+        Record::Retry(r) => format!(
+            "Call {} was sent again, try {}: the provider answered {} to the one before, {} ms earlier.\n",
+            r.call, r.r#try, r.status, r.wait_ms
+        ),
         Record::Outcome(o) => outcome(o),
         Record::Denied(d) => refusal(d),
         Record::DeniedAgain(a) => {

@@ -47,6 +47,9 @@ fn shown(line: &Line, open: &mut BTreeMap<u64, String>) -> String {
             open.insert(v.call, format!("{at}  call {}  {}", v.call, asked(v)));
             String::new()
         }
+        Record::Retry(r) => {
+            format!("{at}  retry  call {} try {} after {}\n", r.call, r.r#try, r.status)
+        }
         Record::Outcome(o) => {
             let asked = open.remove(&o.call).unwrap_or_default();
             format!("{asked} -> {}\n", ended(o))

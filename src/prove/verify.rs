@@ -159,7 +159,7 @@ fn count(found: &mut Found, line: &Line) {
         Record::Outcome(_) => found.outcomes += 1,
         Record::Denied(_) => found.denied = found.denied.saturating_add(1),
         Record::DeniedAgain(again) => found.denied = found.denied.saturating_add(again.times),
-        Record::Verdict(_) | Record::End(_) => {}
+        Record::Verdict(_) | Record::Retry(_) | Record::End(_) => {}
     }
 }
 

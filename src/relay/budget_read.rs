@@ -37,7 +37,8 @@ impl<'a> Past<'a> {
                     self.meter.recall(&hold, &self.charge(&hold, outcome));
                 }
             }
-            Record::Denied(_) | Record::DeniedAgain(_) | Record::End(_) => {}
+            // A try that was overloaded is not charged; the outcome of the last one is.
+            Record::Retry(_) | Record::Denied(_) | Record::DeniedAgain(_) | Record::End(_) => {}
         }
     }
 

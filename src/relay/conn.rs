@@ -6,12 +6,13 @@ use crate::error::Exit;
 use crate::limits;
 use crate::relay::answer::{self, Ended};
 use crate::relay::budget::{Asking, Hold};
-use crate::relay::exchange::{self, Failed};
+use crate::relay::exchange::Failed;
 use crate::relay::inject::{self, Outgoing};
 use crate::relay::policy::{self, Judged};
 use crate::relay::receive::Held;
 use crate::relay::record::{Counts, Outcome, Verdict};
 use crate::relay::refuse::{self, Refusal};
+use crate::relay::retry::{self, Asker};
 use crate::relay::serving::{Opened, Serving};
 use crate::relay::start::{Call, Denied, Note};
 use crate::relay::usage::Usage;
@@ -165,7 +166,8 @@ fn call(
     let length = pieces.iter().map(|p| p.len()).sum::<usize>();
     let hold = admitted(relay, conn, route.protocol, &judged, length)?;
     let _busy = relay.meter.busy(&hold);
-    let mut open = Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic(), hold };
+    let mut open =
+        Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic(), hold, why: None };
     open.record_verdict(length)?;
     let out = Outgoing {
         method: head.method,
@@ -179,7 +181,8 @@ fn call(
     #[expect(clippy::disallowed_methods, reason = "KEY-25 the head with the key, to the provider")]
     parts.push(sent.expose());
     parts.extend_from_slice(&pieces);
-    let answer = match exchange::ask(&relay.pool, &parts, head.method, scratch, limits::UPSTREAM_IDLE) {
+    let asker = Asker { relay, client: conn, call: open.number, method: head.method };
+    let answer = match retry::ask(&asker, &parts, scratch) {
         Ok(answer) => answer,
         Err(failed) => return Err(open.failed(failed)),
     };
@@ -199,6 +202,7 @@ fn call(
     if let Some(link) = handed.link {
         relay.pool.put(link);
     }
+    relay.pool.called();
     if handed.ended == Ended::KeyReflected {
         relay.end("the provider sent the key back in an answer, which was cut", Exit::Policy);
     }
@@ -254,6 +258,8 @@ struct Open<'a> {
     number: u64,
     begun: Duration,
     hold: Hold,
+    /// Why there is no answer.
+    why: Option<String>,
 }
 
 impl Open<'_> {
@@ -271,7 +277,10 @@ impl Open<'_> {
             reserved_tokens: self.relay.recorded(self.hold.tokens),
         };
         let opened = Opened { call: self.owed(), begun: self.begun, hold: self.hold };
-        self.number = self.relay.open(verdict, opened).map_err(|e| self.unrecorded(&e))?;
+        self.number = self.relay.open(verdict, opened).map_err(|e| {
+            self.relay.unrecorded(&e);
+            Refusal::new(503, "the call cannot be recorded, so it is not made")
+        })?;
         Ok(())
     }
 
@@ -296,12 +305,9 @@ impl Open<'_> {
             guessed: false,
             owed: self.head.method == "POST",
             clamped: self.judged.clamped.clone(),
+            tries: 1,
+            why: None,
         }
-    }
-
-    fn unrecorded(&self, e: &std::io::Error) -> Refusal {
-        self.relay.end(&format!("the record of calls cannot be written: {e}"), Exit::Policy);
-        Refusal::new(503, "the call cannot be recorded, so it is not made")
     }
 
     /// No answer came.
@@ -314,6 +320,7 @@ impl Open<'_> {
             Failed::Silent => (504, "silent", "the provider sent nothing in time".into()),
             Failed::Broken(why) => (502, "broken", format!("the provider gave no answer: {why}")),
         };
+        self.why = Some(why.clone());
         // Something may have been sent and billed, unless no connection came about.
         let usage = Usage { owed: ended != "unreachable" && self.head.method == "POST", ..Usage::default() };
         if self.settle(status, 0, ended, usage) {
@@ -341,6 +348,8 @@ impl Open<'_> {
             ended: ended.into(),
             bytes,
             millis,
+            // `Serving::settle` knows better.
+            tries: 1,
             charged_picodollars: self.relay.recorded(charge.money),
             charged_tokens: self.relay.recorded(charge.tokens),
             counts: counts(&usage),
@@ -350,7 +359,7 @@ impl Open<'_> {
             // The relay's end came first and has recorded it.
             Ok(None) => return false,
             Err(e) => {
-                self.unrecorded(&e);
+                self.relay.unrecorded(&e);
                 return false;
             }
         };
@@ -364,6 +373,7 @@ impl Open<'_> {
             cost: self.relay.shown(&charge, usage.cost),
             guessed: self.relay.guessed(&charge),
             owed: usage.owed,
+            why: self.why.take(),
             ..call
         }));
         self.relay.settled(&self.hold, &charge);

@@ -7,9 +7,11 @@ use crate::limits;
 use crate::relay::budget::Meter;
 use crate::relay::budget_read::Past;
 use crate::relay::caps::Caps;
+use crate::relay::confinement;
 use crate::relay::log::Log;
 use crate::relay::log_read::Line;
 use crate::relay::pool::Pool;
+use crate::relay::proxy;
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::start::{self, Grants, Note, Upstream};
 use crate::relay::upstream;
@@ -47,6 +49,8 @@ pub struct Foreground {
     pub token_file: PathBuf,
     /// `--key-file`; none: only where the provider needs no key.
     pub key_file: Option<PathBuf>,
+    /// `--upstream-proxy-auth`.
+    pub proxy_auth: Option<PathBuf>,
     /// `--host`, as typed. The listening address is always admitted.
     pub hosts: Vec<String>,
     /// `--mode`, `--allow-model`, `--max-tokens-cap`.
@@ -78,6 +82,14 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         None => Secret::new(Vec::new()),
     };
     let rules = start::rules_of(&f.provider)?;
+    let password = match (&f.proxy_auth, &mut f.upstream.proxy) {
+        (Some(file), Some(proxy)) => {
+            let (user, password) = proxy::credentials(file)?;
+            proxy.user = Some(user);
+            Some(password)
+        }
+        _ => None,
+    };
     upstream::prepare(&mut f.upstream)?;
     // From here on no descriptor but the standard three is open that we did not open ourselves.
     proc::harden(&[]).map_err(|e| Error::fault("harden", "the relay", e))?;
@@ -86,7 +98,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
     let address = listener.address();
     let meter = Meter::new(f.caps, &f.provider);
     let log = recalled(f.log_dir.as_deref(), &meter, &f.provider)?;
-    let features = start::confined(&f.upstream)?;
+    let features = confinement::confined(&f.upstream)?;
     let (send, reasons) = mpsc::channel();
     let at_end = send.clone();
     let quiet = f.quiet;
@@ -100,7 +112,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         meter,
         token,
         key,
-        pool: Pool::new(f.upstream),
+        pool: Pool::new(f.upstream, password),
         log,
         tell: Box::new(move |note| tell(&note, quiet)),
         ended: Box::new(move |stop| drop(at_end.send(Reason::Policy(stop.exit)))),
@@ -251,13 +263,16 @@ fn tell(note: &Note, quiet: bool) {
             };
             let tenths = c.millis.saturating_add(50) / 100;
             let time = format!("{}.{}s", tenths / 10, tenths % 10);
+            let tries = if c.tries > 1 { format!(" tries={}", c.tries) } else { String::new() };
+            let why = c.why.as_ref().map_or_else(String::new, |w| format!(": {}", text::escaped(w)));
             say(&format!(
-                "{} {} -> {}{usage}{cost}{clamped} {time}",
+                "{} {} -> {}{usage}{cost}{clamped}{tries} {time}{why}",
                 c.method,
                 text::escaped(&c.path),
                 c.status
             ));
         }
+        Note::Again(again) if !quiet => say(&again.line()),
         Note::Denied(d) if !quiet => {
             let remedy = if d.remedy.is_empty() { String::new() } else { format!(" ({})", d.remedy) };
             say(&format!("REFUSED {} {} -> {}: {}{remedy}", d.method, d.path, d.status, d.why));

@@ -2,15 +2,15 @@
 
 use crate::limits;
 use crate::relay::record::{Record, Resumed};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// What the records so far allow the next to be.
 #[derive(Default)]
 pub struct Order {
     /// Verdicts, which is the number of the last call.
     pub calls: u64,
-    /// Calls since the last `start` that have a verdict and no outcome yet.
-    pub open: BTreeSet<u64>,
+    /// Calls since the last `start` that have a verdict and no outcome yet, and how often each was sent.
+    pub open: BTreeMap<u64, u32>,
     /// The last record is an `end`.
     pub ended: bool,
     after_denied: bool,
@@ -40,9 +40,15 @@ impl Order {
             }
             Record::Verdict(v) => {
                 self.calls = v.call;
-                self.open.insert(v.call);
+                self.open.insert(v.call, 1);
             }
-            Record::Outcome(o) if !self.open.remove(&o.call) => {
+            Record::Retry(r)
+                if self.open.get(&r.call).is_none_or(|tries| tries.checked_add(1) != Some(r.r#try)) =>
+            {
+                return Err(format!("try {} of call {}, which is not due", r.r#try, r.call));
+            }
+            Record::Retry(r) => drop(self.open.insert(r.call, r.r#try)),
+            Record::Outcome(o) if self.open.remove(&o.call).is_none() => {
                 let why = if o.call > self.calls {
                     "has no verdict"
                 } else {

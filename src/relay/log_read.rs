@@ -244,6 +244,7 @@ impl<R: Read> Reader<R> {
                 Record::Start(self.parsed::<Start>()?)
             }
             "verdict" => Record::Verdict(self.parsed()?),
+            "retry" => Record::Retry(self.parsed()?),
             "outcome" => Record::Outcome(self.parsed()?),
             "denied" => Record::Denied(self.parsed()?),
             "denied_again" => Record::DeniedAgain(self.parsed()?),

@@ -38,6 +38,8 @@ pub enum Record {
     Start(Start),
     /// A call may go upstream.
     Verdict(Verdict),
+    /// It is sent once more.
+    Retry(Retry),
     /// It ended.
     Outcome(Outcome),
     /// A request was refused.
@@ -108,6 +110,19 @@ pub struct Verdict {
     pub reserved_tokens: Option<u64>,
 }
 
+/// See `Record::Retry`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Retry {
+    /// As in its verdict.
+    pub call: u64,
+    /// The number of the try that follows, from 2.
+    pub r#try: u32,
+    /// What the provider answered to the one before.
+    pub status: u16,
+    /// How long was waited.
+    pub wait_ms: u64,
+}
+
 /// See `Record::Outcome`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -127,9 +142,20 @@ pub struct Outcome {
     /// See above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged_tokens: Option<u64>,
+    /// How often it was sent: one more than there are `retry` records of it. Absent: once.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub tries: u32,
     /// What the answer reported.
     #[serde(flatten)]
     pub counts: Counts,
+}
+
+fn once() -> u32 {
+    1
+}
+
+fn is_once(tries: &u32) -> bool {
+    *tries == 1
 }
 
 /// `usage::Usage` in the order of the log. A counter that was not reported is absent, which is not zero.

@@ -9,7 +9,7 @@ use crate::relay::leak::Tripwire;
 use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
-use crate::relay::record::{Counts, Outcome, Record, Verdict};
+use crate::relay::record::{Counts, Outcome, Record, Retry, Verdict};
 use crate::relay::start::{Call, Denied, Grants, Note, Stop, Warning};
 use crate::relay::usage::Usage;
 use crate::secret::Secret;
@@ -150,12 +150,23 @@ impl Serving {
         self.log.sync(line.1).map(|()| line.0)
     }
 
-    /// Records an outcome. `None`: the relay's end came first and has recorded one.
-    pub fn settle(&self, outcome: Outcome) -> std::io::Result<Option<Call>> {
+    /// Records an outcome, with the tries there were. `None`: the relay's end came first and has recorded one.
+    pub fn settle(&self, mut outcome: Outcome) -> std::io::Result<Option<Call>> {
         let mut open = self.in_flight();
         let Some(opened) = open.remove(&outcome.call) else { return Ok(None) };
+        outcome.tries = opened.call.tries;
         self.log.write(&Record::Outcome(outcome))?;
         Ok(Some(opened.call))
+    }
+
+    /// Records that a call is about to be sent once more, and syncs it; where that cannot be, the run ends.
+    pub fn again(&self, retry: Retry) -> std::io::Result<()> {
+        let (call, tries) = (retry.call, retry.r#try);
+        self.log.write_synced(&Record::Retry(retry)).inspect_err(|e| self.unrecorded(e))?;
+        if let Some(opened) = self.in_flight().get_mut(&call) {
+            opened.call.tries = tries;
+        }
+        Ok(())
     }
 
     /// The last records: calls in flight may be billed, so they are owed, and then the end. Nothing is served after.
@@ -185,6 +196,7 @@ impl Serving {
                 ended: "stopped".into(),
                 bytes: 0,
                 millis: call.millis,
+                tries: call.tries,
                 charged_picodollars: self.recorded(charge.money),
                 charged_tokens: self.recorded(charge.tokens),
                 counts: Counts { owed: call.owed, ..Counts::default() },
@@ -238,6 +250,11 @@ impl Serving {
         }
     }
 
+    /// Ends the run: a record could not be written.
+    pub fn unrecorded(&self, e: &std::io::Error) {
+        self.end(&format!("the record of calls cannot be written: {e}"), Exit::Policy);
+    }
+
     /// Ends the run. Only the first reason counts.
     pub fn end(&self, why: &str, exit: Exit) {
         if self.over.swap(true, Ordering::AcqRel) {
@@ -266,7 +283,7 @@ impl Serving {
             status: denied.status,
         };
         if let Err(e) = self.log.denied(denied) {
-            self.end(&format!("the record of calls cannot be written: {e}"), Exit::Policy);
+            self.unrecorded(&e);
             return;
         }
         self.tell(Note::Denied(told));

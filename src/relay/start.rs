@@ -10,18 +10,17 @@ use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::record::{Record, Start, VERSION};
+use crate::relay::secrets::{Secrets, secrets_from};
 use crate::relay::serving::{Parts, Serving};
-use crate::relay::{conn, preflight, upstream};
-use crate::secret::Secret;
+use crate::relay::{confinement, conn, preflight, upstream};
 use crate::sys::net::{self, Conn, Listener};
-use crate::sys::{confine, file, proc, serve};
+use crate::sys::{proc, serve};
 use crate::wire::money::Money;
 use crate::wire::text;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// What a relay is to do. Holds no secret: key and token come on a descriptor of their own.
@@ -54,7 +53,7 @@ pub struct Order {
 pub struct Fds {
     /// Listening socket.
     pub listener: i32,
-    /// Pipe with the secrets: token, LF, key, end of file. Read once, then closed.
+    /// Pipe with the secrets: token, LF, key, where a proxy wants a password LF and that, end of file. Read once, then closed.
     pub secrets: i32,
     /// `calls.jsonl`, opened to append and, where something is in it, to read.
     pub log: i32,
@@ -63,10 +62,10 @@ pub struct Fds {
 }
 
 /// The resolved upstream.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// TLS by `openssl s_client`, else plain TCP.
+    /// TLS, by `openssl s_client` unless `stunnel` says otherwise; else plain TCP.
     pub tls: bool,
     /// Name for Host, SNI and the certificate check; no port, IPv6 without brackets.
     pub host: String,
@@ -76,8 +75,36 @@ pub struct Upstream {
     pub addresses: Vec<std::net::SocketAddr>,
     /// `--ca-file`; none: the system's CA directory.
     pub ca_file: Option<String>,
-    /// Absolute path of openssl (checked to be 3.x) where `tls`.
+    /// Absolute path of openssl (checked to be 3.x) where it is what speaks TLS.
     pub openssl: String,
+    /// `--tls stunnel:unix:PATH`: the socket of a stunnel that speaks TLS for us.
+    pub stunnel: Option<Stunnel>,
+    /// `--upstream-proxy`; `addresses` are the proxy's then.
+    pub proxy: Option<Proxy>,
+    /// `--retry-for`: how long an overloaded provider is asked again; zero: not at all.
+    pub retry_for: std::time::Duration,
+}
+
+/// Where a stunnel listens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stunnel {
+    /// Absolute path of its socket, without links.
+    pub socket: String,
+    /// Who may be at its other end, besides root; known once it was checked.
+    pub owner: u32,
+}
+
+/// An HTTP proxy that opens tunnels (CONNECT). Its password is not here: it comes with the secrets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proxy {
+    /// Name or address, IPv6 without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// From `--upstream-proxy-auth`.
+    pub user: Option<String>,
 }
 
 /// The model policy of a run.
@@ -121,6 +148,8 @@ pub enum Note {
     Ready(Ready),
     /// It cannot serve: the key was refused, the upstream is unreachable…
     Refused(Stop),
+    /// The provider is overloaded; the call waits to be sent again.
+    Again(Again),
     /// A call ended.
     Call(Call),
     /// A request was refused here.
@@ -185,6 +214,34 @@ pub struct Call {
     pub owed: bool,
     /// Fields that were clamped, as in the log.
     pub clamped: Vec<String>,
+    /// How often it was sent.
+    pub tries: u32,
+    /// Why there was no answer, for a person.
+    pub why: Option<String>,
+}
+
+/// A wait for an overloaded provider.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Again {
+    /// What it answered.
+    pub status: u16,
+    /// How long is waited before the next try.
+    pub millis: u64,
+    /// How often the call has been sent.
+    pub tries: u32,
+}
+
+impl Again {
+    /// One line for a person.
+    pub fn line(&self) -> String {
+        let tenths = self.millis.saturating_add(50) / 100;
+        let time = format!("{}.{} s", tenths / 10, tenths % 10);
+        format!(
+            "the provider is overloaded ({}); try {} in {time}",
+            self.status,
+            self.tries.saturating_add(1)
+        )
+    }
 }
 
 /// One refusal.
@@ -220,10 +277,10 @@ pub fn role() -> Result<Exit, Error> {
     proc::harden(&[listener, secrets, log, notes]).map_err(|e| Error::fault("harden", "the relay", e))?;
     proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
     let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
-    let (token, key) = secrets_from(fd(secrets)?)?;
+    let Secrets { token, key, password } = secrets_from(fd(secrets)?)?;
     let (listener, log) = (Listener::new(fd(listener)?), fd(log)?);
     let notes = Arc::new(Mutex::new(Conn::new(fd(notes)?)));
-    match begin(order, token, key, listener, log, &notes) {
+    match begin(order, Secrets { token, key, password }, listener, log, &notes) {
         Ok(serving) => {
             wait_for_end_of_life();
             let closed = serving.close("the keeper let go");
@@ -243,8 +300,7 @@ pub fn role() -> Result<Exit, Error> {
 /// From confinement to the first connection.
 fn begin(
     order: Order,
-    token: Secret,
-    key: Secret,
+    secrets: Secrets,
     listener: Listener,
     log: OwnedFd,
     notes: &Arc<Mutex<Conn>>,
@@ -253,8 +309,9 @@ fn begin(
     let provider = providers::shipped(&order.provider)
         .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
     let rules = rules_of(&provider)?;
-    let features = confined(&order.upstream)?;
-    let pool = Pool::new(order.upstream);
+    let features = confinement::confined(&order.upstream)?;
+    let Secrets { token, key, password } = secrets;
+    let pool = Pool::new(order.upstream, password);
     if order.preflight {
         preflight::check(&provider, &pool, &key)?;
     }
@@ -298,26 +355,6 @@ fn read_order() -> Result<Order, Error> {
     serde_json::from_slice(&line).map_err(|e| bad(&e))
 }
 
-/// Token, LF, key, end of file.
-fn secrets_from(fd: OwnedFd) -> Result<(Secret, Secret), Error> {
-    let most = limits::TOKEN_BYTES.saturating_add(limits::KEY_BYTES).saturating_add(1);
-    // Room for all of it from the start, so that no half-read copy stays behind in freed memory.
-    let mut both = Vec::with_capacity(most.saturating_add(1));
-    let read = File::from(fd).take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut both);
-    read.map_err(|e| Error::fault("read", "the relay's secrets", e))?;
-    let Some(at) = both.iter().position(|b| *b == b'\n') else {
-        return Err(Error::fault("read", "the relay's secrets", "there is no line end after the token"));
-    };
-    let key = Secret::new(both.get(at.saturating_add(1)..).unwrap_or_default().to_vec());
-    both.get_mut(at..).unwrap_or_default().fill(0);
-    both.truncate(at);
-    let token = Secret::new(both);
-    if token.is_empty() {
-        return Err(Error::fault("read", "the relay's secrets", "the token is empty"));
-    }
-    Ok((token, key))
-}
-
 /// One JSON line. An asker that is gone, or does not read, is not worth a call: its end reaches us by the life pipe.
 fn tell(notes: &Mutex<Conn>, note: &Note) {
     let Ok(mut line) = serde_json::to_vec(note) else {
@@ -327,53 +364,6 @@ fn tell(notes: &Mutex<Conn>, note: &Note) {
     if let Ok(conn) = notes.lock() {
         let _ = conn.write_all(&[&line], limits::NOTE_TIME);
     }
-}
-
-/// Gives up files, programs and sockets. While there is one thread, because the kernel confines threads.
-pub fn confined(upstream: &Upstream) -> Result<Vec<String>, Error> {
-    let threads = proc::threads().map_err(|e| Error::fault("count", "threads", e))?;
-    if threads != 1 {
-        return Err(Error::fault("confine", "the relay", format!("{threads} threads run already")));
-    }
-    confine::relay(&rules(upstream)).map_err(|e| Error::fault("confine", "the relay", e))
-}
-
-/// Without TLS the relay opens nothing at all. With it, openssl and what openssl reads: its libraries, the system's policy, and
-/// the authorities (the two directories under `/usr` are where the links in `/etc/ssl/certs` lead).
-fn rules(upstream: &Upstream) -> confine::Relay {
-    let there = |paths: &[&str]| -> Vec<PathBuf> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "FILE-20 which of the fixed paths exist, before confinement"
-        )]
-        let exists = |p: &PathBuf| file::facts(p).is_ok();
-        paths.iter().map(PathBuf::from).filter(exists).collect()
-    };
-    let ports = vec![upstream.port];
-    if !upstream.tls {
-        return confine::Relay { read: Vec::new(), execute: Vec::new(), write: Vec::new(), ports };
-    }
-    let loaders = [
-        "/lib64/ld-linux-x86-64.so.2",
-        "/lib/ld-linux-aarch64.so.1",
-        "/lib/ld-musl-x86_64.so.1",
-        "/lib/ld-musl-aarch64.so.1",
-    ];
-    let mut execute = there(&loaders);
-    execute.push(PathBuf::from(&upstream.openssl));
-    let mut read = there(&[
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/etc/ld.so.cache",
-        "/etc/ssl",
-        "/etc/pki",
-        "/usr/share/ca-certificates",
-        "/usr/local/share/ca-certificates",
-    ]);
-    read.extend(upstream.ca_file.iter().map(PathBuf::from));
-    confine::Relay { read, execute, write: there(&["/dev/null"]), ports }
 }
 
 /// The first record: what this relay was told to allow.
@@ -391,8 +381,12 @@ pub fn started(serving: &Serving) -> Result<(), Error> {
     serving.log.write_synced(&record).map_err(|e| Error::wrong("write", "the record of calls", e))
 }
 
-/// Accepts on a thread of its own, a thread per connection.
+/// Accepts on a thread of its own, a thread per connection; another keeps the connections to the provider.
 pub fn in_background(listener: Listener, serving: &Arc<Serving>) -> Result<(), Error> {
+    let tended = Arc::clone(serving);
+    #[expect(clippy::disallowed_methods, reason = "THREAD-23 closes idle connections, makes the spare")]
+    let tending = serve::spawn("pool", Box::new(move || tended.pool.tend()));
+    tending.map_err(|e| Error::fault("start", "a thread", e))?;
     let serving = Arc::clone(serving);
     let accept = move || {
         let each = Arc::clone(&serving);

@@ -23,7 +23,7 @@
 // 13. MUST drain standard error for the child's whole life: a full pipe stops it.
 // 14. MUST wait for every child, killed or not: no zombie, no orphan.
 // 15. MUST use -brief, not -quiet or -ign_eof: those leave an orphan with an open, authenticated connection when we are killed.
-// 16. MUST give it an empty environment and an absolute path: OPENSSL_CONF and LD_PRELOAD load code, SSL_CERT_FILE widens trust,
+// 16. MUST give it an empty environment (but for a proxy's password, in one variable of ours) and an absolute path: OPENSSL_CONF and LD_PRELOAD load code, SSL_CERT_FILE widens trust,
 //     SSLKEYLOGFILE writes the session's keys. The system's own openssl.cnf, which root owns, stays in force.
 // 17. MUST keep the key out of argv: arguments are made from `Upstream` and one address, which hold no secret.
 // 18. MUST keep no TLS session (-sess_out, -sess_in): it puts secrets on disk and loses the "Verified peername" line.
@@ -59,14 +59,24 @@ pub enum End {
 impl Session {
     /// Starts the child, waits for the handshake and the two verification lines. Writes nothing before. The error text is one
     /// line: `certificate has expired`, `no answer within 10 s`… Its kind is `TimedOut` only for the latter.
-    pub fn connect(upstream: &Upstream, address: SocketAddr) -> io::Result<Session> {
-        Session::connect_within(upstream, address, limits::CONNECT_TIME)
+    /// `env` is the child's whole environment: empty, or the proxy's password.
+    pub fn connect(
+        upstream: &Upstream,
+        address: SocketAddr,
+        env: Vec<(String, OsString)>,
+    ) -> io::Result<Session> {
+        Session::connect_within(upstream, address, env, limits::CONNECT_TIME)
     }
 
-    /// `connect` with another limit for TCP and TLS handshake together.
-    pub fn connect_within(upstream: &Upstream, address: SocketAddr, time: Duration) -> io::Result<Session> {
+    /// `connect` with another limit for TCP, proxy and TLS handshake together.
+    pub fn connect_within(
+        upstream: &Upstream,
+        address: SocketAddr,
+        env: Vec<(String, OsString)>,
+        time: Duration,
+    ) -> io::Result<Session> {
         let args = argv(upstream, address)?;
-        let order = order(&upstream.openssl, args, Feed::Pipe)?;
+        let order = Order { env, ..order(&upstream.openssl, args, Feed::Pipe)? };
         #[expect(
             clippy::disallowed_methods,
             reason = "EXEC-20 openssl s_client, one per upstream connection"
@@ -247,10 +257,26 @@ pub fn argv(upstream: &Upstream, address: SocketAddr) -> io::Result<Vec<OsString
         Some(file) => args.extend(["-CAfile", file, "-no-CApath", "-no-CAstore"]),
         None => args.extend(["-CApath", "/etc/ssl/certs", "-no-CAfile", "-no-CAstore"]),
     }
-    let connect = address.to_string();
-    args.extend(["-connect", &connect]);
+    // The proxy looks the name up, so it gets the name.
+    let (at, through) = (address.to_string(), format!("{host}:{}", upstream.port));
+    match &upstream.proxy {
+        None => args.extend(["-connect", &at]),
+        // OpenSSL 3.0 sends an IPv6 address without its brackets.
+        Some(_) if host.contains(':') => {
+            return Err(invalid("an IPv6 address cannot be reached through a proxy".into()));
+        }
+        Some(proxy) => {
+            args.extend(["-connect", &through, "-proxy", &at]);
+            if let Some(user) = &proxy.user {
+                args.extend(["-proxy_user", user, "-proxy_pass", PASSWORD]);
+            }
+        }
+    }
     Ok(args.into_iter().map(OsString::from).collect())
 }
+
+/// Where openssl finds the proxy's password: `relay/proxy` gives it that variable.
+const PASSWORD: &str = "env:SANDUK_PROXY_PASSWORD";
 
 /// Letters, digits, hyphens and dots; no empty label (so no leading or trailing dot), no leading hyphen (it would be an option).
 fn plain_name(host: &str) -> bool {
@@ -282,6 +308,7 @@ fn refusal(words: &[u8]) -> io::Error {
     let why = text
         .lines()
         .find_map(|l| l.strip_prefix("verify error:num=")?.split_once(':').map(|(_, why)| why.to_string()))
+        .or_else(|| text.lines().find_map(tunnel))
         .or_else(|| text.lines().find_map(queued))
         .or_else(|| text.lines().find(|l| !l.trim().is_empty()).map(str::to_string))
         .unwrap_or_else(|| "openssl ended without a word".to_string());
@@ -297,6 +324,15 @@ fn queued(line: &str) -> Option<String> {
     Some(match file {
         Some(file) => format!("CA file {file}: {reason}"),
         None => reason.to_string(),
+    })
+}
+
+/// What a proxy answered instead of opening a tunnel.
+fn tunnel(line: &str) -> Option<String> {
+    let reason = line.split_once("HTTP CONNECT failed, reason= ")?.1;
+    Some(match reason.starts_with("407") {
+        true => format!("the proxy wants credentials, or others than these: {reason}"),
+        false => format!("the proxy opens no tunnel: {reason}"),
     })
 }
 

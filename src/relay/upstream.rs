@@ -2,11 +2,16 @@
 //! ever taken from a request. Called by `run/spec`, `cli` and `relay/foreground`.
 
 use crate::error::Error;
+use crate::limits;
+use crate::relay::proxy;
 use crate::relay::start::Upstream;
+use crate::relay::stunnel;
 use crate::relay::tls;
 use crate::sys::{exec, file, net};
+use crate::wire::duration;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use std::time::Duration;
 
 /// Reads `scheme://host[:port]`: nothing else may stand in it, because what comes after would either be dropped silently or choose
 /// another host (`http://127.0.0.1:80@evil.test`). Plain http is for this machine only, unless `insecure`.
@@ -25,24 +30,32 @@ pub fn parse_upstream(url: &str, insecure: bool) -> Result<Upstream, Error> {
     if rest.contains(['/', '?', '#', '\\']) {
         return Err(bad("only scheme, host and port may stand in it: paths come from the provider's table"));
     }
-    let (host, port) = split_port(rest).ok_or_else(|| bad("the host or the port is malformed"))?;
-    let host = host_name(host).ok_or_else(|| bad("the host is malformed"))?;
+    let (host, port) = place(rest).ok_or_else(|| bad("the host or the port is malformed"))?;
     if !tls && !insecure && !is_loopback(&host) {
         return Err(bad("plain http to another machine shows the key to the network")
             .remedy("use https, or --insecure-upstream"));
     }
     let port = port.unwrap_or(if tls { 443 } else { 80 });
-    Ok(Upstream { tls, host, port, addresses: Vec::new(), ca_file: None, openssl: String::new() })
+    Ok(Upstream { tls, host, port, retry_for: limits::RETRY_FOR, ..Upstream::default() })
 }
 
 /// Fills in what needs the world: addresses, and the path of openssl where TLS is spoken. Before confinement. Errors: exit 2.
 pub fn prepare(upstream: &mut Upstream) -> Result<(), Error> {
-    let on = format!("{}:{}", upstream.host, upstream.port);
-    #[expect(clippy::disallowed_methods, reason = "NET-20 name of the upstream, once, before confinement")]
-    let found = net::resolve(upstream.host.trim_end_matches('.'), upstream.port);
-    upstream.addresses = found.map_err(|e| {
-        Error::wrong("find the address of", on.clone(), e).remedy("check the network, or give --upstream")
-    })?;
+    if let Some(stunnel) = &mut upstream.stunnel {
+        return stunnel::check(stunnel);
+    }
+    let (host, port, remedy) = match &upstream.proxy {
+        None => (&upstream.host, upstream.port, "check the network, or give --upstream"),
+        Some(proxy) => (&proxy.host, proxy.port, "check --upstream-proxy"),
+    };
+    let on = format!("{host}:{port}");
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "NET-20 name of the upstream or its proxy, once, before confinement"
+    )]
+    let found = net::resolve(host.trim_end_matches('.'), port);
+    upstream.addresses =
+        found.map_err(|e| Error::wrong("find the address of", on.clone(), e).remedy(remedy))?;
     if upstream.addresses.is_empty() {
         return Err(Error::wrong("find the address of", on, "it has none"));
     }
@@ -71,6 +84,67 @@ pub fn openssl() -> Result<String, Error> {
     let path = path.display().to_string();
     tls::check_openssl(&path).map_err(|why| Error::wrong("use", path.clone(), why))?;
     Ok(path)
+}
+
+/// `--retry-for`: a time, or 0 for never. Exit 2.
+pub fn retry_for(text: Option<&str>) -> Result<Duration, Error> {
+    let Some(text) = text else { return Ok(limits::RETRY_FOR) };
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let refused = |why: String| Error::wrong("take", format!("--retry-for {text}"), why);
+    let time = duration::parse(text).map_err(refused)?;
+    match time > limits::RETRY_FOR_MOST {
+        true => Err(refused("it is longer than an hour".into())),
+        false => Ok(time),
+    }
+}
+
+/// How the upstream is reached: `--tls`, `--upstream-proxy`, `--ca-file`, `--retry-for`, as typed.
+#[derive(Default)]
+pub struct Ways<'a> {
+    /// `--tls`.
+    pub tls: Option<&'a str>,
+    /// `--upstream-proxy`.
+    pub proxy: Option<&'a str>,
+    /// `--upstream-proxy-auth` was given.
+    pub proxy_auth: bool,
+    /// `--ca-file` was given.
+    pub ca_file: bool,
+    /// `--retry-for`.
+    pub retry_for: Option<&'a str>,
+}
+
+/// Puts them into the upstream; what would have no effect is refused. Exit 2.
+pub fn reach(upstream: &mut Upstream, ways: &Ways<'_>) -> Result<(), Error> {
+    upstream.retry_for = retry_for(ways.retry_for)?;
+    upstream.stunnel = ways.tls.map(stunnel::parse).transpose()?.flatten();
+    upstream.proxy = ways.proxy.map(proxy::parse).transpose()?;
+    let (plain, stunnel) = ("the upstream is plain http: the flag has no effect", upstream.stunnel.is_some());
+    let theirs = "stunnel speaks TLS and connects: tell it in its own configuration";
+    let refused = [
+        (!upstream.tls && ways.tls.is_some(), "--tls", plain),
+        (!upstream.tls && ways.ca_file, "--ca-file", plain),
+        (!upstream.tls && ways.proxy.is_some(), "--upstream-proxy", "only https goes through a proxy"),
+        (stunnel && ways.ca_file, "--ca-file with --tls stunnel", theirs),
+        (stunnel && ways.proxy.is_some(), "--upstream-proxy with --tls stunnel", theirs),
+        (ways.proxy_auth && ways.proxy.is_none(), "--upstream-proxy-auth", "there is no --upstream-proxy"),
+        (
+            ways.proxy.is_some() && upstream.host.contains(':'),
+            "--upstream-proxy",
+            "openssl cannot ask a proxy for an IPv6 address: give --upstream a name",
+        ),
+    ];
+    match refused.into_iter().find(|(given, ..)| *given) {
+        Some((_, flag, why)) => Err(Error::wrong("take", flag, why)),
+        None => Ok(()),
+    }
+}
+
+/// `host` or `host:port`, strictly; the host in the one spelling that is used from then on.
+pub fn place(text: &str) -> Option<(String, Option<u16>)> {
+    let (host, port) = split_port(text)?;
+    Some((host_name(host)?, port))
 }
 
 /// `host`, `host:port`, `[v6]`, `[v6]:port`; the brackets stay.

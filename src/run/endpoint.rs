@@ -5,10 +5,12 @@ use crate::catalog::agents::Agent;
 use crate::catalog::providers::Provider;
 use crate::engine::plan::{self, Mode};
 use crate::error::Error;
+use crate::relay::proxy;
 use crate::relay::start::Upstream;
-use crate::relay::upstream::{is_loopback, parse_upstream};
+use crate::relay::upstream::{self, Ways, is_loopback, parse_upstream, reach};
+use crate::run::key::Key;
 use crate::run::place;
-use crate::run::spec::Asked;
+use crate::run::spec::{Asked, Spec};
 
 /// The relay's upstream; in open mode only its host and scheme are used, for what is said of it.
 pub fn upstream(
@@ -30,17 +32,36 @@ pub fn upstream(
     if asked.insecure_upstream {
         notes.push(format!("--insecure-upstream: the key crosses the network to {} readable", upstream.host));
     }
+    let ways = Ways {
+        tls: asked.tls.as_deref(),
+        proxy: asked.upstream_proxy.as_deref(),
+        proxy_auth: asked.upstream_proxy_auth.is_some(),
+        ca_file: asked.ca_file.is_some(),
+        retry_for: asked.retry_for.as_deref(),
+    };
+    reach(&mut upstream, &ways)?;
     if let Some(path) = &asked.ca_file {
-        if !upstream.tls {
-            return Err(Error::wrong(
-                "take",
-                "--ca-file",
-                "the upstream is plain http: the flag has no effect",
-            ));
-        }
         upstream.ca_file = Some(place::for_the_relay(path)?.display().to_string());
     }
+    if let Some(stunnel) = &upstream.stunnel {
+        notes.push(format!(
+            "--tls stunnel: who is at {} gets the key; the relay may connect to Unix sockets",
+            stunnel.socket
+        ));
+    }
     Ok(upstream)
+}
+
+/// What needs the world: addresses, openssl or stunnel's socket, the proxy's password. The second value is that password with its key.
+pub fn prepare(spec: &mut Spec, key: Key) -> Result<Key, Error> {
+    upstream::prepare(&mut spec.upstream)?;
+    if let Some(stunnel) = &spec.upstream.stunnel {
+        place::relay_connects(&stunnel.socket)?;
+    }
+    let (Some(file), Some(proxy)) = (&spec.proxy_auth, &mut spec.upstream.proxy) else { return Ok(key) };
+    let (user, password) = proxy::credentials(file)?;
+    proxy.user = Some(user);
+    Ok(key.with_password(password))
 }
 
 /// What the agent is pointed at in open mode: `--base-url`, or the upstream with the provider's prefix. `None` in the other modes:

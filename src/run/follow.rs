@@ -239,6 +239,7 @@ impl<'a> Watch<'a> {
     fn note(&mut self, note: Note) -> Result<(), Ending> {
         match note {
             Note::Ready(Ready { features }) => self.features = features,
+            Note::Again(again) => self.show.again(&again),
             Note::Call(call) => {
                 self.tally.call(&call);
                 self.show.call(&call, &self.tally);

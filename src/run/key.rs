@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A key that is fit for a header line; empty where the provider needs none.
-pub struct Key(Secret);
+pub struct Key(Secret, Option<Secret>);
 
 /// Keys taken out of the environment, by variable.
 pub struct Taken(Vec<(String, Secret)>);
@@ -67,7 +67,7 @@ pub fn find(from: &From, taken: Taken, required: bool) -> Result<Key, Error> {
     #[expect(clippy::disallowed_methods, reason = "KEY-41 the key's bytes are checked to be visible ASCII")]
     let visible = secret.expose().iter().all(|b| b.is_ascii_graphic());
     match visible {
-        true => Ok(Key(secret)),
+        true => Ok(Key(secret, None)),
         false => Err(Error::wrong(
             "use",
             format!("the key from {place}"),
@@ -134,7 +134,12 @@ fn trimmed(bytes: Vec<u8>) -> Secret {
 impl Key {
     /// No key.
     pub fn none() -> Key {
-        Key(Secret::new(Vec::new()))
+        Key(Secret::new(Vec::new()), None)
+    }
+
+    /// With the password of the proxy on the way to the provider.
+    pub fn with_password(self, password: Secret) -> Key {
+        Key(self.0, Some(password))
     }
 
     /// The key as text, for the agent in open mode, and nowhere else.
@@ -144,12 +149,20 @@ impl Key {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// A pipe that holds `token`, a line feed and the key, its write end closed: what the relay reads. The key is wiped here.
+    /// A pipe that holds `token`, a line feed and the key, with a password a line feed and that, its write end closed: what the relay
+    /// reads. All is wiped here.
     pub fn into_pipe(self, token: &str) -> std::io::Result<OwnedFd> {
         let (read, write) = net::pipe()?;
         let write = net::Conn::new(write);
         #[expect(clippy::disallowed_methods, reason = "KEY-43 the key goes into the relay's pipe")]
         write.write_all(&[token.as_bytes(), b"\n", self.0.expose()], Duration::from_secs(5))?;
+        if let Some(password) = &self.1 {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "KEY-45 the proxy's password into the relay's pipe"
+            )]
+            write.write_all(&[b"\n", password.expose()], Duration::from_secs(5))?;
+        }
         Ok(read)
     }
 }

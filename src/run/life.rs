@@ -6,7 +6,6 @@ use crate::engine::{bwrap, docker};
 use crate::error::{Error, Exit};
 use crate::limits;
 use crate::relay::start::Stop;
-use crate::relay::upstream;
 use crate::run::control::Client;
 use crate::run::follow::{self, Ending, Watch};
 use crate::run::held::{Held, Kept, LAST_LOOK, Names};
@@ -16,7 +15,7 @@ use crate::run::receipt::{self, Account};
 use crate::run::report::{self, Report};
 use crate::run::show::Show;
 use crate::run::spec::Spec;
-use crate::run::{channel, dry, hand, needs, state, sweep};
+use crate::run::{channel, dry, endpoint, hand, needs, state, sweep};
 use crate::sys::env::Env;
 use crate::sys::proc;
 use crate::wire::text;
@@ -56,9 +55,7 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     sweep::sweep(&state, &mut show);
     let asked = needs::engine(&spec)?;
     needs::program(&spec)?;
-    if spec.mode != Mode::Open {
-        upstream::prepare(&mut spec.upstream)?;
-    }
+    let key = if spec.mode == Mode::Open { key } else { endpoint::prepare(&mut spec, key)? };
     for line in &spec.notes {
         show.note(line);
     }

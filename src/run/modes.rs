@@ -78,6 +78,14 @@ fn without_effect(asked: &Asked, mode: Mode) -> Result<(), Error> {
             asked.ca_file.is_some(),
             "the agent speaks TLS itself, by the certificates of its image",
         ),
+        (open, "--tls", asked.tls.is_some(), "the agent speaks TLS itself"),
+        (
+            open,
+            "--upstream-proxy",
+            asked.upstream_proxy.is_some(),
+            "the agent connects itself; give it --env",
+        ),
+        (open, "--retry-for", asked.retry_for.is_some(), "the agent asks the provider itself"),
         (open, "--skip-key-check", asked.skip_key_check, "the key is not checked beforehand in that mode"),
     ];
     if let (true, Some(flag)) = (open, asked.caps.given()) {

@@ -316,6 +316,20 @@ pub fn for_the_relay(text: &str) -> Result<PathBuf, Error> {
     }
 }
 
+/// The same for a socket that it has to connect to.
+pub fn relay_connects(socket: &str) -> Result<(), Error> {
+    let refused = |why: &str| Error::wrong("use stunnel at", socket, why);
+    let path = Path::new(socket);
+    let relay = (limits::RELAY_UIDS, limits::RELAY_UIDS);
+    let may =
+        facts(path).is_ok_and(|f| allowed(&f, relay, 0o2)) && reachable(path, relay, Engine::Bwrap).is_ok();
+    match proc::ids().0 == 0 && !may {
+        true => Err(refused("started by root, the relay is a user of its own, who may not connect to it")
+            .remedy("give its directory mode 0711 and start stunnel with umask 000: `sanduk stunnel-conf` says how")),
+        false => Ok(()),
+    }
+}
+
 /// A file or directory that the agent must not be able to write: absolute, its parent exists, outside every mount.
 pub fn outside(
     text: Option<&str>,

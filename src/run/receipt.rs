@@ -350,6 +350,8 @@ mod tests {
             guessed: false,
             owed: true,
             clamped: Vec::new(),
+            tries: 1,
+            why: None,
         }
     }
 

@@ -2,7 +2,7 @@
 //! file is escaped here. A closed pipe is no error. Called by `life`, `follow` and `sweep`.
 
 use crate::limits;
-use crate::relay::start::{Call, Denied};
+use crate::relay::start::{Again, Call, Denied};
 use crate::run::read::Trace;
 use crate::run::receipt::Tally;
 use crate::sys::env::Env;
@@ -103,10 +103,23 @@ impl Show {
         if let Some(cost) = call.cost {
             line.push_str(&format!(" {}{cost}", if call.guessed { "<=" } else { "" }));
         }
+        if call.tries > 1 {
+            line.push_str(&format!(" tries={}", call.tries));
+        }
         for clamped in &call.clamped {
             line.push_str(&format!(" clamped={clamped}"));
         }
+        if let Some(why) = &call.why {
+            line.push_str(&format!(": {why}"));
+        }
         self.line(&text::short(&line, 400));
+    }
+
+    /// A call waits for an overloaded provider.
+    pub fn again(&mut self, again: &Again) {
+        if !self.quiet {
+            self.note(&again.line());
+        }
     }
 
     /// A request was refused: also with `-q`, since the agent is not told which flag lifts it.

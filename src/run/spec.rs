@@ -75,6 +75,14 @@ pub struct Asked {
     pub insecure_upstream: bool,
     /// `--ca-file`.
     pub ca_file: Option<String>,
+    /// `--tls`.
+    pub tls: Option<String>,
+    /// `--upstream-proxy`.
+    pub upstream_proxy: Option<String>,
+    /// `--upstream-proxy-auth`.
+    pub upstream_proxy_auth: Option<String>,
+    /// `--retry-for`.
+    pub retry_for: Option<String>,
     /// `--key-file`.
     pub key_file: Option<String>,
     /// `--key-fd`.
@@ -164,6 +172,8 @@ pub struct Spec {
     pub protocol: Protocol,
     /// Where calls go; `addresses` and `openssl` are filled in at the start.
     pub upstream: Upstream,
+    /// `--upstream-proxy-auth`: read when the run begins.
+    pub proxy_auth: Option<PathBuf>,
     /// Model policy.
     pub grants: Grants,
     /// What all calls together may use.
@@ -222,11 +232,13 @@ impl Spec {
         };
         notes.extend(grants.weaker());
         let caps = caps::settle(&asked.caps, &provider, &grants, model.as_deref())?;
+        outside(&upstream.stunnel.as_ref().map(|s| s.socket.clone()), "--tls stunnel:unix:")?;
         let spec = Spec {
             report_to: outside(&asked.report, "--report")?,
             stats_file: outside(&asked.stats_file, "--stats-file")?,
             log_dir: outside(&asked.log_dir, "--log-dir")?,
             timeout: timeout(asked.timeout.as_deref())?,
+            proxy_auth: asked.upstream_proxy_auth.map(PathBuf::from),
             max_turns: asked.max_turns.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
             effort: asked.effort,
             permission_mode: asked.permission_mode,
@@ -360,11 +372,10 @@ fn task(asked: &Asked, agent: &Agent) -> Result<String, Error> {
         }
         _ => return Err(Error::wrong("find", "the task", one)),
     };
-    if task.trim().is_empty() {
-        return Err(Error::wrong("find", "the task", "it is blank"));
-    }
-    if task.contains('\0') {
-        return Err(Error::wrong("take", "the task", "it holds a NUL byte"));
+    match () {
+        () if task.trim().is_empty() => return Err(Error::wrong("find", "the task", "it is blank")),
+        () if task.contains('\0') => return Err(Error::wrong("take", "the task", "it holds a NUL byte")),
+        () => {}
     }
     if !agent.task_on_stdin && task.len() > limits::ARGV_TASK_BYTES {
         let why = format!("it has {} bytes and agent {} takes it as an argument", task.len(), agent.name);

@@ -21,15 +21,18 @@ pub struct Relay {
     pub write: Vec<PathBuf>,
     /// TCP ports that may be connected to, where the kernel has that rule.
     pub ports: Vec<u16>,
+    /// Unix stream sockets may be connected to, and TCP may not. No rule of the kernel says which: file permissions do.
+    pub unix: bool,
 }
 
-/// Confines the relay: Landlock as far as the kernel has it, then the socket filter (IPv4 and IPv6 streams only; no ptrace, no
-/// io_uring). Returns what took effect, in words for the receipt. A path that does not exist grants nothing and is no error.
+/// Confines the relay: Landlock as far as the kernel has it, then the socket filter (IPv4 and IPv6 streams only, or Unix streams only;
+/// no ptrace, no io_uring). Returns what took effect, in words for the receipt. A path that does not exist grants nothing and is no error.
 pub fn relay(rules: &Relay) -> io::Result<Vec<String>> {
     alone()?;
     let mut effect = landlock(rules)?;
-    install(&[RELAY, KERNEL])?;
-    effect.push("seccomp: only IPv4 and IPv6 streams".to_owned());
+    let (sockets, streams) = if rules.unix { (UNIX_ONLY, "Unix") } else { (TCP_ONLY, "IPv4 and IPv6") };
+    install(&[sockets, RELAY, KERNEL])?;
+    effect.push(format!("seccomp: only {streams} streams"));
     Ok(effect)
 }
 
@@ -167,11 +170,20 @@ const STREAM: u32 = 1;
 /// Protocol 0 (the default of the type) or TCP. MPTCP and SCTP are streams too, but Landlock's port rules do not see them.
 const TCP: When = one_of(2, &[0, 6]);
 
-/// What only the relay loses.
-const RELAY: &[Row] = &[
-    // Nothing but TCP: closes Unix sockets (docker.sock), UDP (DNS as a way out), netlink, vsock, raw sockets.
+/// Nothing but TCP: closes Unix sockets (docker.sock), UDP (DNS as a way out), netlink, vsock, raw sockets.
+const TCP_ONLY: &[Row] = &[
     Row(libc::SYS_socket, &[one_of(0, &[INET, INET6]), socket_type(&[STREAM]), TCP], Then::Allow),
     Row(libc::SYS_socket, &[], Then::Fail(EACCES)),
+];
+
+/// Nothing but Unix streams, for a relay whose one way out is one.
+const UNIX_ONLY: &[Row] = &[
+    Row(libc::SYS_socket, &[one_of(0, &[UNIX]), socket_type(&[STREAM])], Then::Allow),
+    Row(libc::SYS_socket, &[], Then::Fail(EACCES)),
+];
+
+/// What only the relay loses besides.
+const RELAY: &[Row] = &[
     // A datagram pair of Unix sockets can be sent to any path; children are talked to by pipes.
     Row(libc::SYS_socketpair, &[], Then::Fail(EACCES)),
     // The key lies in openssl's memory too.

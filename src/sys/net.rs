@@ -187,9 +187,14 @@ impl Conn {
 
     /// The peer closed its writing side or is gone, even where bytes of it are still unread: poll with no wait.
     pub fn hung_up(&self) -> bool {
+        self.hangs_up(Duration::ZERO)
+    }
+
+    /// Waits for that for at most `wait`.
+    pub fn hangs_up(&self, wait: Duration) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         // A poll that fails is no sign of life either.
-        poll_until(&mut fds, Instant::now().checked_add(Duration::ZERO)).unwrap_or(true)
+        poll_until(&mut fds, Instant::now().checked_add(wait)).unwrap_or(true)
     }
 
     /// Makes close() send RST (SO_LINGER 0), so that a cut answer cannot look ended. Unix sockets and pipes know no RST: there

@@ -95,6 +95,7 @@ pub fn python_child(as_relay: bool) {
             execute: all,
             write: vec!["/dev/null".into()],
             ports: vec![],
+            unix: false,
         };
         confine::relay(&rules).unwrap();
     } else {
@@ -255,7 +256,7 @@ pub fn threads_child() {
     let body = Box::new(move || drop(conn.read(&mut [0u8; 1], PATIENCE)));
     let thread = sanduk::sys::serve::spawn("second", body).unwrap();
     tell("boxed", confine::boxed());
-    let none = confine::Relay { read: vec![], execute: vec![], write: vec![], ports: vec![] };
+    let none = confine::Relay { read: vec![], execute: vec![], write: vec![], ports: vec![], unix: false };
     tell("relay", confine::relay(&none));
     tell("user", proc::become_user(64_200, 64_200));
     drop(end);

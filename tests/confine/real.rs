@@ -1,8 +1,9 @@
-//! The relay's confinement as a run applies it: `relay::start::confined` with the upstream of a run, and then everything tried that a
+//! The relay's confinement as a run applies it: `relay::confinement::confined` with the upstream of a run, and then everything tried that a
 //! relay in other hands would try. With root's uid where the tests are root's: filter and Landlock have to hold by themselves.
 
 use super::*;
-use sanduk::relay::start::{Upstream, confined};
+use sanduk::relay::confinement::confined;
+use sanduk::relay::start::Upstream;
 use sanduk::relay::upstream;
 use sanduk::sys::attempt;
 
@@ -122,6 +123,7 @@ pub fn real_child() {
         addresses: vec![local(number("ALLOWED"))],
         ca_file: None,
         openssl: openssl.clone(),
+        ..Upstream::default()
     });
     say(&format!("effect={}", effect.unwrap().join("; ")));
 

@@ -24,7 +24,7 @@ fn openssl_rules(ports: Vec<u16>) -> confine::Relay {
     ] {
         read.extend([&debian, &usr, &"/usr/lib".to_owned()].map(|d| Path::new(d).join(library)));
     }
-    confine::Relay { read, execute, write: paths(&["/dev/null"]), ports }
+    confine::Relay { read, execute, write: paths(&["/dev/null"]), ports, unix: false }
 }
 
 pub fn relay_filter_and_landlock() {

@@ -50,8 +50,7 @@ fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &st
             host: "127.0.0.1".into(),
             port: provider.address.port(),
             addresses: vec![provider.address],
-            ca_file: None,
-            openssl: String::new(),
+            ..Upstream::default()
         },
         hosts: vec!["relay.test".into()],
         peer_uid,

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-fn support(name: &str) -> PathBuf {
+pub fn support(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support").join(name)
 }
 
-fn pem(name: &str) -> String {
+pub fn pem(name: &str) -> String {
     static CA: OnceLock<PathBuf> = OnceLock::new();
     let dir = CA.get_or_init(|| {
         let dir = fresh_dir();
@@ -20,14 +20,17 @@ fn pem(name: &str) -> String {
     dir.join(name).display().to_string()
 }
 
-struct Server {
+/// A `tls_server.py`.
+pub struct Server {
     child: Child,
     events: BufReader<ChildStdout>,
-    url: String,
+    /// Where it is, by address.
+    pub url: String,
 }
 
 impl Server {
-    fn start(mode: &str, certificate: &str) -> Server {
+    /// In this mode, with this certificate of `ca.sh`.
+    pub fn start(mode: &str, certificate: &str) -> Server {
         let mut child = Command::new("python3")
             .arg(support("tls_server.py"))
             .args([mode, &pem(&format!("{certificate}.pem")), &pem(&format!("{certificate}.key"))])
@@ -41,8 +44,13 @@ impl Server {
         server
     }
 
+    /// Its port.
+    pub fn port(&self) -> &str {
+        self.url.rsplit(':').next().unwrap()
+    }
+
     /// The word behind the next line that begins with `first`.
-    fn word(&mut self, first: &str) -> String {
+    pub fn word(&mut self, first: &str) -> String {
         loop {
             let mut line = String::new();
             assert!(self.events.read_line(&mut line).unwrap() > 0, "the server is gone");
@@ -61,14 +69,16 @@ impl Drop for Server {
     }
 }
 
-fn relay(server: &Server) -> Relay {
+/// With this server as its provider.
+pub fn relay(server: &Server) -> Relay {
     Relay::start(
         &Provider::plain(),
         &["--upstream", &server.url, "--ca-file", &pem("ca.pem"), "--log-dir", "log"],
     )
 }
 
-fn ended(relay: &Relay) -> String {
+/// How the first call ended.
+pub fn ended(relay: &Relay) -> String {
     let records = relay.records();
     let outcome = records.iter().find(|r| r["kind"] == "outcome").expect("an outcome");
     outcome["ended"].as_str().unwrap().to_string()
@@ -113,4 +123,32 @@ fn u41_wrong_certificates_get_no_byte() {
         assert_eq!(server.word("closed"), "0", "{certificate}: application bytes");
         assert_eq!(ended(&relay), "unreachable");
     }
+}
+
+/// A server that never answers the handshake: 504 after the handshake's limit, no byte of ours, and no child of the relay stays.
+#[test]
+fn u42_a_handshake_that_stalls() {
+    let mut server = Server::start("stall", "good");
+    let relay = relay(&server);
+    let got = relay.ask(&get("/v1/models", ""));
+    assert!(status(&got) == "504" && got.contains("no answer within"), "{got}");
+    // The child was killed in its handshake: what came was the first of it, and no HTTP.
+    assert_ne!(server.word("closed"), "0");
+    assert_eq!(ended(&relay), "unreachable");
+    assert_eq!(children(relay.pid()), Vec::<u32>::new());
+    assert!(relay.line("GET /v1/models -> 504").contains("no answer within"));
+}
+
+/// Children of a process, zombies too.
+pub fn children(of: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_str().unwrap_or("").parse::<u32>() else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let rest = stat.rsplit_once(") ").unwrap().1;
+        if rest.split(' ').nth(1) == Some(&of.to_string()) {
+            found.push(pid);
+        }
+    }
+    found
 }

@@ -46,7 +46,7 @@ root ca "Test CA"
 root other "Another CA"
 past=20200101000000Z
 later=20490101000000Z
-export SAN=DNS:api.test,DNS:deep.api.test,IP:127.0.0.1,IP:::1
+export SAN=DNS:api.test,DNS:deep.api.test,DNS:localhost,IP:127.0.0.1,IP:::1
 leaf good ca $past $later
 leaf expired ca $past 20200201000000Z
 leaf future ca 20480101000000Z $later

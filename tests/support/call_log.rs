@@ -39,6 +39,7 @@ pub fn outcome(call: u64) -> Record {
         ended,
         bytes: 2,
         millis: 1,
+        tries: 1,
         charged_picodollars,
         charged_tokens,
         counts,

@@ -8,6 +8,8 @@ Says what happened on standard output, one line each, so that a test waits for a
   closed COUNT SHA256 KEYSEEN  the connection ended after COUNT application bytes; KEYSEEN is 1 where they held "SECRET"
 Modes: echo, clean, cut, reset (one answer after a blank line, then that end), close (echo, but close_notify after the first bytes),
 late (as clean, unless the peer ends within two seconds after the blank line: then it says "hasty"),
+serve (a whole answer to each head, says "request N", N counting connections from 1), once (the same, then it closes; such an answer says
+so), impatient (as serve, but a connection without a request is closed after a second),
 early (answers after the first bytes, reads nothing more), plain (no TLS at all), stall (accepts, stays silent)."""
 import hashlib, os, socket, ssl, struct, sys, threading, time
 
@@ -52,13 +54,30 @@ class Seen:
         say("closed", self.count, self.hash.hexdigest(), int(self.key))
 
 
-def talk(s, raw, seen):
+def talk(s, raw, seen, number):
     head = b""
+    if mode == "impatient":
+        s.settimeout(1)
     while True:
-        data = s.recv(65536)
+        try:
+            data = s.recv(65536)
+        except TimeoutError:
+            s.unwrap()
+            return
         if not data:
             return
+        s.settimeout(None)
         seen.add(data)
+        if mode in ("serve", "once", "impatient"):
+            head += data
+            if b"\r\n\r\n" in head:
+                head = b""
+                say("request", number)
+                s.sendall(b"HTTP/1.1 200 OK\r\n" + (b"Connection: close\r\n" if mode == "once" else b"") + b"Content-Length: 2\r\n\r\n{}")
+                if mode == "once":
+                    s.unwrap()
+                    return
+            continue
         if mode == "echo":
             s.sendall(data)
         elif mode == "close":
@@ -89,7 +108,7 @@ def talk(s, raw, seen):
             return
 
 
-def serve(raw):
+def serve(raw, number):
     seen = Seen()
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
@@ -111,7 +130,7 @@ def serve(raw):
             say("failed")
             return
         say("open", s.version(), s.selected_alpn_protocol(), s.name_sent)
-        talk(s, s, seen)
+        talk(s, s, seen, number)
     except OSError:
         pass
     finally:
@@ -133,5 +152,7 @@ listener = socket.socket(family)
 listener.bind((address, 0))
 listener.listen(64)
 say("port", listener.getsockname()[1])
+accepted = 0
 while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+    accepted += 1
+    threading.Thread(target=serve, args=(listener.accept()[0], accepted), daemon=True).start()
