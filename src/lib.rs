@@ -106,6 +106,8 @@ pub mod relay {
     pub mod conn;
     pub mod exchange;
     pub mod foreground;
+    pub mod forms;
+    pub mod inflate;
     pub mod inject;
     pub mod leak;
     pub mod log;
@@ -121,6 +123,8 @@ pub mod relay {
     pub mod receive;
     pub mod record;
     pub mod refuse;
+    pub mod search;
+    pub mod secrets;
     pub mod serving;
     pub mod start;
     pub mod tls;
@@ -144,6 +148,7 @@ pub mod run {
     pub mod dry;
     pub mod endpoint;
     pub mod follow;
+    pub mod guarded;
     pub mod hand;
     pub mod held;
     pub mod image;

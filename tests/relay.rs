@@ -17,7 +17,11 @@ mod rig;
 mod role;
 #[path = "relay/safety.rs"]
 mod safety;
+#[path = "relay/secrets.rs"]
+mod secrets;
 #[path = "relay/secure.rs"]
 mod secure;
 #[path = "relay/stalls.rs"]
 mod stalls;
+#[path = "relay/traps.rs"]
+mod traps;

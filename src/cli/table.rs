@@ -224,6 +224,18 @@ pub const FLAGS: &[Flag] = &[
     flag("ca-file", "FILE", BOTH, "Trust the certificates in FILE instead of the system's."),
     flag("key-file", "FILE", BOTH, "Read the provider key from FILE."),
     flag("key-fd", "N", RUN, "Read the provider key from the open descriptor N."),
+    many(flag(
+        "secret-env",
+        "NAME",
+        BOTH,
+        "Guard the value of this variable of the host (16 bytes or more): a request that holds it, also as base64 or in URL form, ends the run.",
+    )),
+    flag(
+        "canary",
+        "",
+        RUN,
+        "Plant made-up credentials in the box, in ~/.aws/credentials: a request that holds them ends the run.",
+    ),
     flag("skip-key-check", "", RUN, "Do not ask the provider beforehand whether the key is good."),
     flag(
         "log-dir",
@@ -287,7 +299,6 @@ pub const FLAGS: &[Flag] = &[
     soon("retry-for", "TIME", "How long an overloaded provider is asked again."),
     soon("tls", "HOW", "TLS by stunnel instead of openssl."),
     soon("upstream-proxy", "URL", "Reach the provider through a proxy."),
-    soon("secret-env", "NAME", "A host secret no request may hold."),
     soon("profile", "NAME", "coding or general."),
     soon("channel", "KIND", "How box and relay are joined."),
     soon("recipe", "NAME", "A recipe."),

@@ -10,6 +10,7 @@ use crate::relay::caps::Caps;
 use crate::relay::log::Log;
 use crate::relay::log_read::Line;
 use crate::relay::pool::Pool;
+use crate::relay::search::Named;
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::start::{self, Grants, Note, Upstream};
 use crate::relay::upstream;
@@ -47,6 +48,8 @@ pub struct Foreground {
     pub token_file: PathBuf,
     /// `--key-file`; none: only where the provider needs no key.
     pub key_file: Option<PathBuf>,
+    /// `--secret-env`.
+    pub named: Vec<Named>,
     /// `--host`, as typed. The listening address is always admitted.
     pub hosts: Vec<String>,
     /// `--mode`, `--allow-model`, `--max-tokens-cap`.
@@ -100,6 +103,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         meter,
         token,
         key,
+        named: f.named,
         pool: Pool::new(f.upstream),
         log,
         tell: Box::new(move |note| tell(&note, quiet)),

@@ -10,9 +10,9 @@ use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::record::{Record, Start, VERSION};
+use crate::relay::secrets::{self, Secrets};
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::{conn, preflight, upstream};
-use crate::secret::Secret;
 use crate::sys::net::{self, Conn, Listener};
 use crate::sys::{confine, file, proc, serve};
 use crate::wire::money::Money;
@@ -54,7 +54,7 @@ pub struct Order {
 pub struct Fds {
     /// Listening socket.
     pub listener: i32,
-    /// Pipe with the secrets: token, LF, key, end of file. Read once, then closed.
+    /// Pipe with the secrets (`relay::secrets`). Read once, then closed.
     pub secrets: i32,
     /// `calls.jsonl`, opened to append and, where something is in it, to read.
     pub log: i32,
@@ -220,10 +220,10 @@ pub fn role() -> Result<Exit, Error> {
     proc::harden(&[listener, secrets, log, notes]).map_err(|e| Error::fault("harden", "the relay", e))?;
     proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
     let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
-    let (token, key) = secrets_from(fd(secrets)?)?;
+    let secrets = secrets::read(fd(secrets)?)?;
     let (listener, log) = (Listener::new(fd(listener)?), fd(log)?);
     let notes = Arc::new(Mutex::new(Conn::new(fd(notes)?)));
-    match begin(order, token, key, listener, log, &notes) {
+    match begin(order, secrets, listener, log, &notes) {
         Ok(serving) => {
             wait_for_end_of_life();
             let closed = serving.close("the keeper let go");
@@ -243,8 +243,7 @@ pub fn role() -> Result<Exit, Error> {
 /// From confinement to the first connection.
 fn begin(
     order: Order,
-    token: Secret,
-    key: Secret,
+    secrets: Secrets,
     listener: Listener,
     log: OwnedFd,
     notes: &Arc<Mutex<Conn>>,
@@ -256,7 +255,7 @@ fn begin(
     let features = confined(&order.upstream)?;
     let pool = Pool::new(order.upstream);
     if order.preflight {
-        preflight::check(&provider, &pool, &key)?;
+        preflight::check(&provider, &pool, &secrets.key)?;
     }
     let of = Arc::clone(notes);
     let meter = Meter::new(order.caps, &provider);
@@ -266,8 +265,9 @@ fn begin(
         hosts: order.hosts,
         peer_uid: order.peer_uid,
         grants: order.grants,
-        token,
-        key,
+        token: secrets.token,
+        key: secrets.key,
+        named: secrets.named,
         pool,
         log,
         meter,
@@ -296,26 +296,6 @@ fn read_order() -> Result<Order, Error> {
         return Err(bad(&"it has no end"));
     }
     serde_json::from_slice(&line).map_err(|e| bad(&e))
-}
-
-/// Token, LF, key, end of file.
-fn secrets_from(fd: OwnedFd) -> Result<(Secret, Secret), Error> {
-    let most = limits::TOKEN_BYTES.saturating_add(limits::KEY_BYTES).saturating_add(1);
-    // Room for all of it from the start, so that no half-read copy stays behind in freed memory.
-    let mut both = Vec::with_capacity(most.saturating_add(1));
-    let read = File::from(fd).take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut both);
-    read.map_err(|e| Error::fault("read", "the relay's secrets", e))?;
-    let Some(at) = both.iter().position(|b| *b == b'\n') else {
-        return Err(Error::fault("read", "the relay's secrets", "there is no line end after the token"));
-    };
-    let key = Secret::new(both.get(at.saturating_add(1)..).unwrap_or_default().to_vec());
-    both.get_mut(at..).unwrap_or_default().fill(0);
-    both.truncate(at);
-    let token = Secret::new(both);
-    if token.is_empty() {
-        return Err(Error::fault("read", "the relay's secrets", "the token is empty"));
-    }
-    Ok((token, key))
 }
 
 /// One JSON line. An asker that is gone, or does not read, is not worth a call: its end reaches us by the life pipe.
@@ -387,6 +367,7 @@ pub fn started(serving: &Serving) -> Result<(), Error> {
         resumed: serving.log.found(),
         grants: serving.grants.clone(),
         caps: Capped::of(serving.meter.caps()),
+        secrets: Some(serving.guard.names()).filter(|names| !names.is_empty()),
     });
     serving.log.write_synced(&record).map_err(|e| Error::wrong("write", "the record of calls", e))
 }
