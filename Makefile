@@ -9,7 +9,7 @@ TIME   ?= 900
 WORK   ?= ./work
 ARGS   ?=
 
-.PHONY: help setup image-base build demo test test-fast audit strace fuzz kill soak mutants bench dist
+.PHONY: help setup image-base build demo test test-fast audit strace fuzz kill soak mutants bench sdk dist
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
@@ -55,6 +55,10 @@ mutants: ## one line that guards something broken at a time: the test named with
 bench: setup ## ratios against nginx, the Python tool, bare bwrap, plain docker; all in one run
 	@$(CARGO) build --release --locked --bin sanduk --example upstream
 	@TARGET=$(TARGET) sh tests/support/bench.sh
+
+sdk: setup ## official Anthropic and OpenAI SDKs (Python, JavaScript) through the relay; needs the network to install them
+	@$(CARGO) build --locked --bin sanduk --example upstream
+	@TARGET=$(TARGET) sh tests/support/sdk.sh
 
 image-base: ## a base image of Debian's signed packages, where no registry can be reached; needs docker
 	@sh .ci/setup docker

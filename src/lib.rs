@@ -107,6 +107,8 @@ pub mod relay {
     pub mod conn;
     pub mod exchange;
     pub mod foreground;
+    pub mod forms;
+    pub mod inflate;
     pub mod inject;
     pub mod leak;
     pub mod log;
@@ -124,6 +126,7 @@ pub mod relay {
     pub mod record;
     pub mod refuse;
     pub mod retry;
+    pub mod search;
     pub mod secrets;
     pub mod serving;
     pub mod start;
@@ -149,6 +152,7 @@ pub mod run {
     pub mod dry;
     pub mod endpoint;
     pub mod follow;
+    pub mod guarded;
     pub mod hand;
     pub mod held;
     pub mod image;

@@ -80,6 +80,14 @@ pub const NAMED_TIME: Duration = Duration::from_secs(60);
 pub const PROXY_AUTH_BYTES: usize = 1024;
 /// Bytes of a provider key.
 pub const KEY_BYTES: usize = 8 * 1024;
+/// Bytes of a `--secret-env` value, least: shorter ones stand in innocent texts, and each hit ends a run.
+pub const SECRET_LEAST: usize = 16;
+/// Bytes of all `--secret-env` values of a run: with token and key they go through one pipe, which holds 64 KiB.
+pub const SECRETS_BYTES: usize = 32 * 1024;
+/// Bytes in that pipe.
+pub const SECRETS_PIPE: usize = 60 * 1024;
+/// How often the escapes of a request are decoded to look for secrets: tool arguments are JSON in a string of JSON.
+pub const SPELLINGS: usize = 3;
 /// Bytes of an openssl child's standard error that are read for its verdict; a handshake prints under 1 KiB.
 pub const TLS_WORDS: usize = 64 * 1024;
 /// After a TLS stream's end the child has so long to say, by its exit code, whether the end was clean (it needs 1 ms).

@@ -12,7 +12,7 @@ use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::stunnel;
 use sanduk::relay::upstream::{Ways, parse_upstream, reach};
-use sanduk::run::{boxes, image, key, life, shell, spec};
+use sanduk::run::{boxes, guarded, image, key, life, shell, spec};
 use sanduk::sys::{env, exec, proc};
 use sanduk::wire::text;
 use std::ffi::OsString;
@@ -53,7 +53,7 @@ fn role(args: &[OsString]) -> Result<Exit, Error> {
 /// What a person typed.
 fn command(args: &[OsString]) -> Result<Exit, Error> {
     // Before anything else, while there is one thread: no key stays in `/proc/self/environ`.
-    let keys = key::take_from_environment();
+    let mut keys = key::take_from_environment();
     let given = parse::parse(args)?;
     if given.help {
         return print(&pages::command(given.command));
@@ -62,10 +62,11 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
         "run" => {
             let env = env::read();
             let (spec, from) = spec::Spec::from(asked(&given)?, &env)?;
+            let named = guarded::take(&given.values("secret-env"), &from, &mut keys)?;
             let key = key::find(&from, keys, spec.provider.key_required && !spec.dry_run)?;
-            life::run(spec, key, &env)
+            life::run(spec, key.beside(named), &env)
         }
-        "relay" => foreground(relay(&given)?),
+        "relay" => foreground(relay(&given, &mut keys)?),
         "stunnel-conf" => print(&stunnel_conf(&given)?),
         "build" => image::build(&build(&given)?, &env::read()),
         "attest" => attest(&given),
@@ -200,6 +201,8 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         key_file: text("key-file"),
         key_fd: given.number("key-fd")?,
         skip_key_check: given.has("skip-key-check"),
+        secret_env: given.values("secret-env"),
+        canary: given.has("canary"),
         log_dir: text("log-dir"),
         no_report_instruction: given.has("no-report-instruction"),
         dry_run: given.has("dry-run"),
@@ -248,7 +251,7 @@ fn no_operand(given: &Given) -> Result<(), Error> {
     }
 }
 
-fn relay(given: &Given) -> Result<Foreground, Error> {
+fn relay(given: &Given, keys: &mut key::Taken) -> Result<Foreground, Error> {
     no_operand(given)?;
     let needed = |flag: &'static str, form: &str| {
         given
@@ -268,7 +271,10 @@ fn relay(given: &Given) -> Result<Foreground, Error> {
     reach(&mut upstream, &ways)?;
     upstream.ca_file = given.value("ca-file").map(str::to_string);
     let grants = grants(given)?;
+    // No variable is this relay's key: it comes from its file.
+    let from = key::From::File(PathBuf::new());
     Ok(Foreground {
+        named: guarded::take(&given.values("secret-env"), &from, keys)?,
         caps: caps::settle(&caps_of(given)?, &provider, &grants, None)?,
         listen: listen(needed("listen", "give --listen tcp:127.0.0.1:8080 or --listen unix:PATH")?)?,
         token_file: PathBuf::from(needed("token-file", "put a long random token into a file and name it")?),

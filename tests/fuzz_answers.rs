@@ -8,7 +8,7 @@ mod mutate;
 use flate2::{Compression, write::GzEncoder};
 use mutate::Random;
 use sanduk::catalog::providers::Protocol;
-use sanduk::relay::leak::{Tripwire, Window};
+use sanduk::relay::leak::{Guard, Window, begun};
 use sanduk::relay::usage::{Reader, Usage};
 use sanduk::secret::Secret;
 use serde_json::Value;
@@ -57,7 +57,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn told(protocol: Protocol, kind: (&[u8], &[u8], bool), pieces: &[&[u8]]) -> Usage {
     let (content_type, coding, streamed) = kind;
     let mut reader = Reader::new(protocol, 200, content_type, coding, streamed);
-    pieces.iter().for_each(|piece| reader.push(piece));
+    pieces.iter().for_each(|piece| reader.push(piece, &mut |_| {}));
     reader.finish()
 }
 
@@ -122,16 +122,15 @@ fn key_search() {
     let hits = Cell::new(0u64);
     mutate::generate("key-search", mutate::rounds(), &[b"aab aaab"], make, |random, bytes| {
         let (key, hay) = bytes.split_at(bytes.iter().position(|b| *b == b' ').unwrap_or(0));
-        let secret = Secret::new(key.to_vec());
-        let wire = Tripwire::new(&secret);
+        let guard = Guard::new(Secret::new(key.to_vec()), Vec::new());
         let found = plain(key, hay);
         hits.set(hits.get() + u64::from(found));
-        assert_eq!(wire.hit(&secret, hay), found);
+        assert_eq!(guard.key_in(hay), found);
         let mut window = Window::default();
-        assert_eq!(pieces(random, hay).iter().any(|p| window.push(&wire, &secret, p)), found);
+        assert_eq!(pieces(random, hay).iter().any(|p| window.push(&guard, p)), found);
         let longest =
             (0..key.len().min(hay.len() + 1)).rev().find(|n| hay.ends_with(&key[..*n])).unwrap_or(0);
-        assert_eq!(wire.begun(&secret, hay), longest);
+        assert_eq!(begun(&guard, hay), longest);
     });
     assert!(hits.get() > mutate::rounds() / 50 && hits.get() < mutate::rounds(), "{}", hits.get());
 }
@@ -181,8 +180,18 @@ fn key_in_json() {
         }
         .into_bytes()
     };
-    let secret = Secret::new(KEY.as_bytes().to_vec());
-    let wire = Tripwire::new(&secret);
+    let guard = Guard::new(Secret::new(KEY.as_bytes().to_vec()), Vec::new());
+    // Strings within strings are looked into as well: what they hold there is no false alarm.
+    let deep = |text: &str| {
+        let mut text = text.as_bytes().to_vec();
+        (0..sanduk::limits::SPELLINGS).any(|_| {
+            let found = plain(KEY.as_bytes(), &text);
+            let mut next = Vec::new();
+            sanduk::wire::json_text::decode_into(&text, &mut next);
+            text = next;
+            found || plain(KEY.as_bytes(), &text)
+        })
+    };
     let (held, free) = (Cell::new(0u64), Cell::new(0u64));
     mutate::generate(
         "key-in-json",
@@ -190,13 +199,13 @@ fn key_in_json() {
         &[br#"{"a":"\u0073k-a\/u005Cb9"}"#],
         make,
         |_, bytes| {
-            let refused = wire.request(&secret, bytes).is_err();
+            let refused = guard.request(bytes).is_err();
             let Ok(value) = serde_json::from_slice::<Value>(bytes) else {
                 return assert!(refused || !plain(KEY.as_bytes(), bytes));
             };
             let has = plain(KEY.as_bytes(), bytes) || strings(&value).iter().any(|s| s.contains(KEY));
             assert!(refused || !has, "missed");
-            assert!(!refused || has, "false alarm");
+            assert!(!refused || has || strings(&value).iter().any(|s| deep(s)), "false alarm");
             let count = if refused { &held } else { &free };
             count.set(count.get() + 1);
         },

@@ -242,7 +242,16 @@ fn start(random: &mut Random, all: &mut Vec<Record>, calls: u64, open: &mut Vec<
     let grants =
         Grants { allow_models: vec![text(random)], max_tokens_cap: maybe(random), ..Grants::default() };
     let (version, provider, upstream) = (text(random), text(random), text(random));
-    all.push(Record::Start(Start { v: VERSION, version, provider, upstream, resumed, grants, caps: None }));
+    all.push(Record::Start(Start {
+        v: VERSION,
+        version,
+        provider,
+        upstream,
+        resumed,
+        grants,
+        caps: None,
+        secrets: None,
+    }));
 }
 
 fn log(records: &[Record]) -> Vec<u8> {

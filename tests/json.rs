@@ -376,7 +376,12 @@ fn speed() {
 
 /// No tables.
 fn rules(include_usage: bool) -> Rules {
-    Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
+    Rules {
+        include_usage,
+        chat_cap: ChatCap::MaxCompletionTokens,
+        hosted_models: Vec::new(),
+        fields: Vec::new(),
+    }
 }
 
 /// The names that are kept to find duplicates are bounded, whatever the size of the body.

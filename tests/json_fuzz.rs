@@ -147,7 +147,12 @@ fn edits_are_the_only_change(protocol: Protocol, text: &[u8]) -> bool {
 
 /// No tables.
 fn rules(include_usage: bool) -> Rules {
-    Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
+    Rules {
+        include_usage,
+        chat_cap: ChatCap::MaxCompletionTokens,
+        hosted_models: Vec::new(),
+        fields: Vec::new(),
+    }
 }
 
 /// Of a provider that has the protocol.

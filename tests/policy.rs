@@ -19,7 +19,12 @@ fn grants() -> Grants {
 
 /// No tables: `Grants::default()` is not sealed.
 fn rules(include_usage: bool) -> Rules {
-    Rules { include_usage, chat_cap: ChatCap::MaxCompletionTokens, fields: Vec::new() }
+    Rules {
+        include_usage,
+        chat_cap: ChatCap::MaxCompletionTokens,
+        hosted_models: Vec::new(),
+        fields: Vec::new(),
+    }
 }
 
 fn edited(body: &[u8], judged: &Judged) -> Vec<u8> {
@@ -524,5 +529,49 @@ fn edits_touch_nothing_else() {
             let upstream = String::from_utf8(edited(body.as_bytes(), &judged)).unwrap();
             assert_eq!(upstream, body.replace("99999", "1000").replace("false", "true"));
         }
+    }
+}
+
+/// Names by which a model searches, runs things, brings tools of an account, or lets another machine answer: sealed mode wants them
+/// allowed by name. The names in other cases and with other variants behind them too.
+#[test]
+fn models_that_do_more_than_answer() {
+    let ask = |provider: &str, model: &str, grants: &Grants| {
+        let rules = Rules::of(&sanduk::catalog::providers::shipped(provider).unwrap()).unwrap();
+        let body = format!(r#"{{"model":"{model}","messages":[]}}"#);
+        policy::body(Chat, body.as_bytes(), grants, &rules).map(|_| ())
+    };
+    let sealed = Grants { sealed: true, ..Grants::default() };
+    for (provider, model) in [
+        ("openrouter", "openai/gpt-5:online"),
+        ("openrouter", "openai/gpt-5:ONLINE:nitro"),
+        ("openrouter", "openai/gpt-5:on\\u006cine"),
+        ("openrouter", "@preset/mine"),
+        ("openrouter", "openai/gpt-5@preset/mine"),
+        ("openrouter", "openrouter/fusion"),
+        ("openrouter", "perplexity/sonar-pro"),
+        ("openai", "gpt-4o-search-preview-2025-03-11"),
+        ("openai", "o3-deep-research"),
+        ("openai-compat", "gpt-oss:120b-cloud"),
+        ("openai-compat", "deepseek:cloud"),
+        ("openai-compat", "groq/compound-mini"),
+        ("openai-compat", "litellm_proxy/any"),
+    ] {
+        let refused = ask(provider, model, &sealed).unwrap_err();
+        assert!(refused.status == 403 && refused.why.contains("by name"), "{model}: {}", refused.why);
+        assert_eq!(refused.remedy, "--allow-model");
+        let name = model.replace("\\u006c", "l");
+        let named = Grants { allow_models: vec![name], ..sealed.clone() };
+        assert!(ask(provider, model, &named).is_ok() && ask(provider, model, &Grants::default()).is_ok());
+    }
+    let long = "x".repeat(300) + "-cloud";
+    assert!(ask("openai-compat", &long, &sealed).is_err());
+    for (provider, model) in [
+        ("openrouter", "openai/gpt-5"),
+        ("openrouter", "openrouter/auto"),
+        ("openai", "gpt-5"),
+        ("openai-compat", "qwen3:8b"),
+    ] {
+        assert!(ask(provider, model, &sealed).is_ok(), "{model}");
     }
 }

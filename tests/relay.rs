@@ -21,6 +21,8 @@ mod rig;
 mod role;
 #[path = "relay/safety.rs"]
 mod safety;
+#[path = "relay/secrets.rs"]
+mod secrets;
 #[path = "relay/secure.rs"]
 mod secure;
 #[path = "relay/spare.rs"]
@@ -29,3 +31,5 @@ mod spare;
 mod stalls;
 #[path = "relay/stunnel.rs"]
 mod stunnel;
+#[path = "relay/traps.rs"]
+mod traps;

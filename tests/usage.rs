@@ -40,7 +40,7 @@ fn read(vector: &Value, pieces: &[&[u8]]) -> Usage {
         vector["request"]["stream"] == true,
     );
     for piece in pieces {
-        reader.push(piece);
+        reader.push(piece, &mut |_| {});
     }
     reader.finish()
 }
@@ -122,7 +122,7 @@ fn vectors_from_elsewhere() {
 fn tell(protocol: Protocol, encoding: &[u8], pieces: &[&[u8]]) -> Usage {
     let mut reader = Reader::new(protocol, 200, b"", encoding, true);
     for piece in pieces {
-        reader.push(piece);
+        reader.push(piece, &mut |_| {});
     }
     reader.finish()
 }
@@ -151,7 +151,7 @@ fn what_is_not_generated_is_not_read() {
     assert_eq!(counts(&tell(Protocol::Chat, b" Identity ", &[CHAT])), (Some(11), Some(4)));
     // An error page is no stream that was cut.
     let mut page = Reader::new(Protocol::Chat, 502, b"text/html", b"", true);
-    page.push(b"<html>bad gateway</html>");
+    page.push(b"<html>bad gateway</html>", &mut |_| {});
     assert_eq!(page.finish(), Usage { complete: true, ..Usage::default() });
     assert_eq!(tell(Protocol::Chat, b"", &[CHAT]).model.as_deref(), Some("kelp"));
 }

@@ -99,6 +99,10 @@ pub struct Provider {
     /// Of some of these, the values that pass in sealed mode; another value is refused.
     #[serde(default)]
     pub header_values: BTreeMap<String, Values>,
+    /// Names of models that search, run things or forward the call by themselves, in lower case; `*` at either end stands for anything.
+    /// Sealed mode wants each of them named by `--allow-model`.
+    #[serde(default)]
+    pub hosted_models: Vec<String>,
     /// What sealed mode lets pass in a body beyond `resources/protocols`.
     #[serde(default)]
     pub fields: Added,

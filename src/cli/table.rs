@@ -241,6 +241,18 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag("key-file", "FILE", BOTH, "Read the provider key from FILE."),
     flag("key-fd", "N", RUN, "Read the provider key from the open descriptor N."),
+    many(flag(
+        "secret-env",
+        "NAME",
+        BOTH,
+        "Guard the value of this variable of the host (16 bytes or more): a request that holds it, also as base64 or in URL form, ends the run.",
+    )),
+    flag(
+        "canary",
+        "",
+        RUN,
+        "Plant made-up credentials in the box, in ~/.aws/credentials: a request that holds them ends the run.",
+    ),
     flag("skip-key-check", "", RUN, "Do not ask the provider beforehand whether the key is good."),
     flag(
         "log-dir",
@@ -302,7 +314,6 @@ pub const FLAGS: &[Flag] = &[
     soon("proxy-port", "N", "Port of the relay."),
     soon("proxy-allow-path", "PATH", "Paths the relay forwards."),
     soon("log-bodies", "", "Keep request bodies."),
-    soon("secret-env", "NAME", "A host secret no request may hold."),
     soon("profile", "NAME", "coding or general."),
     soon("channel", "KIND", "How box and relay are joined."),
     soon("recipe", "NAME", "A recipe."),

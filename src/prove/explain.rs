@@ -182,6 +182,12 @@ fn policy(s: &Start) -> String {
         None => "  The output of a call had no upper bound.\n".to_string(),
         Some(cap) => format!("  The output of a call was cut to {cap} tokens.\n"),
     });
+    if let Some(names) = &s.secrets {
+        out.push_str(&format!(
+            "  Requests were searched for more than the key: {}.\n",
+            short(&names.join(", "))
+        ));
+    }
     for line in g.weaker() {
         out.push_str(&format!("  Weaker by {}.\n", short(&line)));
     }
@@ -210,6 +216,7 @@ fn outcome(o: &Outcome) -> String {
         "cut" => "the provider broke off, and so did the client's answer",
         "client-left" => "the client left before the end",
         "key-reflected" => "the answer held the key and was cut",
+        "unreadable" => "the answer came in a coding that cannot be searched, and was not handed on",
         "unreachable" => "the provider could not be reached; nothing was sent",
         "silent" => "the provider sent nothing in time",
         "broken" => "the provider's answer could not be read",

@@ -6,7 +6,7 @@ use crate::catalog::providers::{Protocol, Provider};
 use crate::limits;
 use crate::relay::exchange::Answer;
 use crate::relay::inject;
-use crate::relay::leak::Window;
+use crate::relay::leak::{self, Window};
 use crate::relay::pool::Link;
 use crate::relay::serving::Serving;
 use crate::relay::usage::{Reader, Usage};
@@ -142,6 +142,8 @@ struct Passage<'a> {
     /// The search for the key, over all bytes and over the payload alone: chunk framing could split it.
     raw: Window,
     payload: Window,
+    /// The same over what a compressed payload says.
+    inflated: Window,
     /// Body bytes so far.
     bytes: u64,
     /// When the client was found to have left, and the body bytes then.
@@ -161,7 +163,7 @@ pub fn pass(
         settle(head.reader.finish(), 0, Ended::Cut);
         return Handed { ended: Ended::Cut, link: None };
     };
-    let reflected = relay.tripwire.hit(&relay.key, &head.bytes);
+    let reflected = relay.guard.key_in(&head.bytes);
     let passage = Passage {
         relay,
         client,
@@ -173,6 +175,7 @@ pub fn pass(
         reader: head.reader,
         raw: Window::default(),
         payload: Window::default(),
+        inflated: Window::default(),
         bytes: 0,
         left: None,
     };
@@ -196,8 +199,11 @@ impl Passage<'_> {
                 let link = (reusable && parsed == filled).then_some(link);
                 return self.complete(settle, (from, parsed), link);
             }
-            let begun =
-                self.relay.tripwire.begun(&self.relay.key, self.buf.get(from..parsed).unwrap_or_default());
+            // Compressed bytes that may make the beginning of a key readable wait whole: what has gone before them ends in none of it.
+            let begun = match self.inflated.within() {
+                true => parsed.saturating_sub(from),
+                false => leak::begun(&self.relay.guard, self.buf.get(from..parsed).unwrap_or_default()),
+            };
             let ready = parsed.saturating_sub(begun);
             self.send((from, ready), false);
             self.buf.copy_within(ready..filled, 0);
@@ -219,7 +225,7 @@ impl Passage<'_> {
 
     /// Reads the framing on, counts, searches. Stops at the end of the body.
     fn look(&mut self, parsed: &mut usize, filled: usize) -> Result<(), Ended> {
-        let key = &self.relay.key;
+        let guard = &self.relay.guard;
         let fresh = *parsed;
         while *parsed < filled && !self.body.done() {
             let unread = self.buf.get(*parsed..filled).unwrap_or_default();
@@ -227,15 +233,16 @@ impl Passage<'_> {
             if used == 0 {
                 break;
             }
-            self.reader.push(payload);
+            let (mut reflected, inflated) = (false, &mut self.inflated);
+            self.reader.push(payload, &mut |piece| reflected = reflected || inflated.push(guard, piece));
             self.bytes = self.bytes.saturating_add(u64::try_from(payload.len()).unwrap_or(u64::MAX));
-            if self.chunked && self.payload.push(&self.relay.tripwire, key, payload) {
+            if reflected || (self.chunked && self.payload.push(guard, payload)) {
                 return Err(Ended::KeyReflected);
             }
             *parsed = parsed.saturating_add(used);
         }
         let raw = self.buf.get(fresh..*parsed).unwrap_or_default();
-        if self.raw.push(&self.relay.tripwire, key, raw) {
+        if self.raw.push(guard, raw) {
             return Err(Ended::KeyReflected);
         }
         Ok(())

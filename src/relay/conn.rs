@@ -14,14 +14,13 @@ use crate::relay::record::{Counts, Outcome, Verdict};
 use crate::relay::refuse::{self, Refusal};
 use crate::relay::retry::{self, Asker};
 use crate::relay::serving::{Opened, Serving};
-use crate::relay::start::{Call, Denied, Note};
+use crate::relay::start::{Call, Note};
 use crate::relay::usage::Usage;
 use crate::relay::{admit, receive};
 use crate::sys::net::Conn;
 use crate::sys::proc;
-use crate::wire::http::{self, Request};
+use crate::wire::http::{self, Framing, Request};
 use crate::wire::money::Money;
-use crate::wire::text;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -147,6 +146,7 @@ fn call(
     if relay.over() {
         return Err(Refusal::new(403, "the run has ended"));
     }
+    keyless_head(relay, head)?;
     admit::host(relay, head)?;
     admit::singletons(&head.fields)?;
     admit::token(relay, head)?;
@@ -155,9 +155,8 @@ fn call(
     let held = Held::new(&relay.body_bytes, std::mem::take(room));
     let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
     let body = received.body.bytes();
-    keyless_head(relay, head)?;
     admit::sealed(&relay.provider, &relay.grants, route, head)?;
-    relay.tripwire.request(&relay.key, body)?;
+    relay.guard.request(body)?;
     let judged = match head.method {
         "GET" => policy::bodyless(),
         _ => policy::body(route.protocol, body, &relay.grants, &relay.rules)?,
@@ -175,7 +174,7 @@ fn call(
         fields: &head.fields,
         length: (head.method == "POST").then_some(length),
     };
-    let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, &relay.key, &out)
+    let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, relay.guard.key(), &out)
         .inspect_err(|refusal| open.unsent(refusal.status()))?;
     let mut parts = Vec::with_capacity(pieces.len().saturating_add(1));
     #[expect(clippy::disallowed_methods, reason = "KEY-25 the head with the key, to the provider")]
@@ -194,6 +193,9 @@ fn call(
         return Err(open.failed(Failed::Broken("the head of its answer cannot be read".into())));
     };
     let status = back.status;
+    if back.reader.opaque() && relay.grants.sealed && back.framing != Framing::None {
+        return Err(open.unreadable());
+    }
     if matches!(status, 401 | 403) {
         return Err(open.key_refused(status));
     }
@@ -231,10 +233,12 @@ fn admitted(
     relay.meter.admit(&asking, &gone).inspect_err(|_| relay.reached())
 }
 
-/// The box does not have the key, so a head that holds it says that it has leaked.
+/// The box does not have the key, so a head that holds it says that it has leaked. Before anything of the head is judged, or could be
+/// quoted in a record.
 fn keyless_head(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
-    relay.tripwire.request(&relay.key, head.target.as_bytes())?;
-    head.fields.iter().try_for_each(|f| relay.tripwire.request(&relay.key, f.value))
+    relay.guard.request(head.method.as_bytes())?;
+    relay.guard.request(head.target.as_bytes())?;
+    head.fields.iter().try_for_each(|f| relay.guard.request(f.value))
 }
 
 /// The body with the verdict's edits: slices of what came and the replacements between them.
@@ -330,6 +334,12 @@ impl Open<'_> {
         }
     }
 
+    /// What cannot be read here cannot be searched for the key either.
+    fn unreadable(&mut self) -> Refusal {
+        self.settle(502, 0, "unreadable", Usage { owed: self.head.method == "POST", ..Usage::default() });
+        Refusal::upstream(502, "the provider answered in a content coding that nobody asked for")
+    }
+
     /// The provider's own words may quote the key; the box gets ours.
     fn key_refused(&mut self, status: u16) -> Refusal {
         self.settle(status, 0, "whole", Usage::default());
@@ -352,7 +362,7 @@ impl Open<'_> {
             tries: 1,
             charged_picodollars: self.relay.recorded(charge.money),
             charged_tokens: self.relay.recorded(charge.tokens),
-            counts: counts(&usage),
+            counts: counts(self.relay, &usage),
         };
         let call = match self.relay.settle(outcome) {
             Ok(Some(call)) => call,
@@ -381,7 +391,7 @@ impl Open<'_> {
     }
 }
 
-fn counts(usage: &Usage) -> Counts {
+fn counts(relay: &Serving, usage: &Usage) -> Counts {
     Counts {
         input: usage.input,
         cache_read: usage.cache_read,
@@ -391,26 +401,13 @@ fn counts(usage: &Usage) -> Counts {
         cost: usage.cost.map(Money::dollars),
         owed: usage.owed,
         complete: usage.complete,
-        model: usage.model.clone(),
+        // Decoded here first, so no search has seen it yet.
+        model: usage.model.clone().filter(|m| !relay.guard.key_in(m.as_bytes())),
     }
 }
 
-/// Answers a refusal, records it, closes.
+/// A request that is refused closes its connection.
 fn refused(relay: &Serving, conn: &Conn, refusal: &Refusal, of: (&str, &str), scratch: &mut [u8]) -> Next {
-    refuse::send(conn, relay.provider.speaks(), refusal, of.0);
-    // What failed after the verdict has an outcome of its own.
-    if !refusal.recorded {
-        relay.denied(Denied {
-            method: text::short(of.0, limits::SHOWN_CHARS),
-            path: text::short(of.1, limits::SHOWN_CHARS),
-            status: refusal.status,
-            why: text::short(&refusal.why, limits::SHOWN_CHARS),
-            remedy: refusal.remedy.to_string(),
-        });
-    }
-    if let Some(why) = refusal.ends {
-        relay.end(why, Exit::Policy);
-    }
-    refuse::close(conn, scratch);
+    refuse::away(relay, conn, refusal, of, scratch);
     Next::Close
 }

@@ -12,6 +12,7 @@ use crate::relay::log::Log;
 use crate::relay::log_read::Line;
 use crate::relay::pool::Pool;
 use crate::relay::proxy;
+use crate::relay::search::Named;
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::start::{self, Grants, Note, Upstream};
 use crate::relay::upstream;
@@ -51,6 +52,8 @@ pub struct Foreground {
     pub key_file: Option<PathBuf>,
     /// `--upstream-proxy-auth`.
     pub proxy_auth: Option<PathBuf>,
+    /// `--secret-env`.
+    pub named: Vec<Named>,
     /// `--host`, as typed. The listening address is always admitted.
     pub hosts: Vec<String>,
     /// `--mode`, `--allow-model`, `--max-tokens-cap`.
@@ -112,6 +115,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         meter,
         token,
         key,
+        named: f.named,
         pool: Pool::new(f.upstream, password),
         log,
         tell: Box::new(move |note| tell(&note, quiet)),

@@ -36,6 +36,8 @@ pub struct Rules {
     pub include_usage: bool,
     /// The name under which a Chat call gets its cap.
     pub chat_cap: ChatCap,
+    /// See `Provider`.
+    pub hosted_models: Vec<String>,
     /// What sealed mode lets pass, for each protocol that has a body.
     pub fields: Vec<(Protocol, Fields)>,
 }
@@ -44,7 +46,13 @@ impl Rules {
     /// Read from the provider's file and the protocols' files. An error is a fault of those who wrote them.
     pub fn of(provider: &Provider) -> Result<Rules, String> {
         let fields = fields::of(provider).map_err(|why| format!("{}: {why}", provider.name))?;
-        Ok(Rules { include_usage: provider.include_usage, chat_cap: provider.chat_cap, fields })
+        let hosted_models = provider.hosted_models.clone();
+        Ok(Rules {
+            include_usage: provider.include_usage,
+            chat_cap: provider.chat_cap,
+            hosted_models,
+            fields,
+        })
     }
 
     fn fields(&self, protocol: Protocol) -> Option<&Fields> {
@@ -210,7 +218,17 @@ impl<'a> Judge<'a> {
                 return Err(forbidden(format!("{} may choose another model", path_text(found.path))));
             }
         }
-        Ok(model.map(|f| shown(json_text::inside(self.bytes, &f.span))))
+        let inside = model.map(|f| json_text::inside(self.bytes, &f.span));
+        if self.grants.sealed && self.grants.allow_models.is_empty() {
+            let name = inside.map(json_text::text).unwrap_or_default();
+            if self.rules.hosted_models.iter().any(|pattern| hosted(pattern, &name)) {
+                let name = text::escaped(&inside.map(shown).unwrap_or_default());
+                return Err(forbidden(format!(
+                    "the model {name} does more than answer: it must be allowed by name"
+                )));
+            }
+        }
+        Ok(inside.map(shown))
     }
 
     fn allowed(&self, found: &Found) -> Result<(), Deny> {
@@ -339,6 +357,17 @@ impl<'a> Judge<'a> {
 
     fn source(&self, found: &Found) -> &'a [u8] {
         self.bytes.get(found.span.clone()).unwrap_or_default()
+    }
+}
+
+/// The name fits a pattern of `Provider::hosted_models`, in any case: some servers fold it.
+fn hosted(pattern: &str, name: &str) -> bool {
+    let name = name.trim().to_ascii_lowercase();
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(_), Some(_)) => name.contains(pattern.trim_matches('*')),
+        (Some(end), None) => name.ends_with(end),
+        (None, Some(start)) => name.starts_with(start),
+        (None, None) => name == pattern,
     }
 }
 

@@ -70,6 +70,9 @@ pub struct Start {
     /// The caps; absent: nothing is capped or priced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caps: Option<Capped>,
+    /// What requests are searched for beside the key, by name; absent where there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<Vec<String>>,
 }
 
 /// What a relay found that goes on with a log.
@@ -130,7 +133,7 @@ pub struct Outcome {
     pub call: u64,
     /// What the client got; for an answer that was replaced, what the provider said; 0: nothing came before the relay's end.
     pub status: u16,
-    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreachable`, `silent`, `broken`, `unsent`, `stopped` (by the relay's end).
+    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreadable` (its content coding), `unreachable`, `silent`, `broken`, `unsent`, `stopped` (by the relay's end).
     pub ended: String,
     /// Body bytes that came, as sent.
     pub bytes: u64,

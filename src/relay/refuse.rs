@@ -2,11 +2,15 @@
 //! operator only. Called by `conn`.
 
 use crate::catalog::providers::Protocol;
+use crate::error::Exit;
 use crate::limits;
 use crate::relay::policy::Deny;
+use crate::relay::serving::Serving;
+use crate::relay::start::Denied;
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::http::{Bad, Writer};
+use crate::wire::text;
 use std::borrow::Cow;
 
 /// Why a request is not served, or not served whole.
@@ -24,7 +28,7 @@ pub struct Refusal {
     /// The call has an outcome in the log, so it is no refusal of ours.
     pub recorded: bool,
     /// The whole run ends with it, for this reason.
-    pub ends: Option<&'static str>,
+    pub ends: Option<String>,
 }
 
 impl Refusal {
@@ -100,8 +104,39 @@ pub fn body(protocol: Protocol, kind: &str, why: &str) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
+/// Answers a refusal, records it, closes. `of`: method and path, empty where the head could not be read.
+pub fn away(relay: &Serving, conn: &Conn, refusal: &Refusal, of: (&str, &str), scratch: &mut [u8]) {
+    let answered = || send(conn, relay.provider.speaks(), refusal, of.0);
+    // The end of a run is told before its agent can know, and end first, for another reason.
+    let ends = refusal.ends.is_some();
+    if !ends {
+        answered();
+    }
+    let kept_back = [of.0, of.1].iter().any(|part| relay.guard.held(part.as_bytes()).is_some());
+    let shown =
+        |part: &str| if kept_back { "(kept back)".into() } else { text::short(part, limits::SHOWN_CHARS) };
+    // What failed after the verdict has an outcome of its own.
+    if !refusal.recorded {
+        relay.denied(Denied {
+            method: shown(of.0),
+            path: shown(of.1),
+            status: refusal.status,
+            why: text::short(&refusal.why, limits::SHOWN_CHARS),
+            remedy: refusal.remedy.to_string(),
+        });
+    }
+    let stop = refusal.ends.as_ref().and_then(|why| relay.stop(why, Exit::Policy));
+    if ends {
+        answered();
+    }
+    if let Some(stop) = stop {
+        relay.ended(&stop);
+    }
+    close(conn, scratch);
+}
+
 /// Writes the refusal; the caller closes. `to` is the method where the head could be read: an answer to HEAD has no body.
-pub fn send(conn: &Conn, protocol: Protocol, refusal: &Refusal, to: &str) {
+fn send(conn: &Conn, protocol: Protocol, refusal: &Refusal, to: &str) {
     let text = body(protocol, refusal.kind, &refusal.why);
     let Ok(head) = head(refusal, text.len()) else {
         return;
@@ -127,7 +162,7 @@ fn head(refusal: &Refusal, length: usize) -> Result<Vec<u8>, Bad> {
 
 /// Ends a connection whose request was not read whole: FIN first, then what still comes is read and dropped, bounded; closing with
 /// unread bytes would send a reset that can overtake the answer (RFC 9112 9.6).
-pub fn close(conn: &Conn, scratch: &mut [u8]) {
+fn close(conn: &Conn, scratch: &mut [u8]) {
     if conn.shutdown_write().is_err() {
         return;
     }

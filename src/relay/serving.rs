@@ -1,15 +1,16 @@
-//! What all connections of one relay share: the policy, the two secrets, the pool, the log, the bounds over all of them, and
+//! What all connections of one relay share: the policy, the secrets, the pool, the log, the bounds over all of them, and
 //! the one way to end the run. Made by `start` and `foreground`.
 
 use crate::catalog::providers::Provider;
 use crate::error::Exit;
 use crate::limits;
 use crate::relay::budget::{Charge, Hold, Meter};
-use crate::relay::leak::Tripwire;
+use crate::relay::leak::Guard;
 use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::record::{Counts, Outcome, Record, Retry, Verdict};
+use crate::relay::search::Named;
 use crate::relay::start::{Call, Denied, Grants, Note, Stop, Warning};
 use crate::relay::usage::Usage;
 use crate::secret::Secret;
@@ -55,10 +56,8 @@ pub struct Serving {
     pub meter: Meter,
     /// What the box presents as its key.
     pub token: Secret,
-    /// What the provider gets instead.
-    pub key: Secret,
-    /// The search for it.
-    pub tripwire: Tripwire,
+    /// What the provider gets instead, what else may not leave, and the search for both.
+    pub guard: Guard,
     /// `Host` towards the provider.
     pub upstream_host: String,
     /// Connections to it.
@@ -91,8 +90,10 @@ pub struct Parts {
     pub meter: Meter,
     /// See `Serving`.
     pub token: Secret,
-    /// See `Serving`.
+    /// What the provider gets instead.
     pub key: Secret,
+    /// What else may not leave in a request.
+    pub named: Vec<Named>,
     /// See `Serving`.
     pub pool: Pool,
     /// See `Serving`.
@@ -107,7 +108,6 @@ impl Serving {
     /// Puts the parts together.
     pub fn new(p: Parts) -> Serving {
         Serving {
-            tripwire: Tripwire::new(&p.key),
             meter: p.meter,
             upstream_host: crate::relay::upstream::host_value(p.pool.upstream()),
             provider: p.provider,
@@ -116,7 +116,7 @@ impl Serving {
             peer_uid: p.peer_uid,
             grants: p.grants,
             token: p.token,
-            key: p.key,
+            guard: Guard::new(p.key, p.named),
             pool: p.pool,
             log: p.log,
             body_bytes: AtomicUsize::new(0),
@@ -257,16 +257,26 @@ impl Serving {
 
     /// Ends the run. Only the first reason counts.
     pub fn end(&self, why: &str, exit: Exit) {
-        if self.over.swap(true, Ordering::AcqRel) {
-            return;
+        if let Some(stop) = self.stop(why, exit) {
+            self.ended(&stop);
         }
-        let stop = Stop { why: why.into(), exit: exit.code() };
+    }
+
+    /// The same as far as record and asker go; `ended` has to follow. `None`: it was over.
+    pub fn stop(&self, why: &str, exit: Exit) -> Option<Stop> {
+        if self.over.swap(true, Ordering::AcqRel) {
+            return None;
+        }
         // The record of the end is a courtesy where the log itself is what failed.
         let _ = self.close(why);
-        // Told first: the process may end with the next statement.
-        self.tell(Note::End(Stop { why: stop.why.clone(), exit: stop.exit }));
+        self.tell(Note::End(Stop { why: why.into(), exit: exit.code() }));
+        Some(Stop { why: why.into(), exit: exit.code() })
+    }
+
+    /// The process may end with this.
+    pub fn ended(&self, stop: &Stop) {
         if let Ok(mut ended) = self.ended.lock() {
-            ended(&stop);
+            ended(stop);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::record::{Record, Start, VERSION};
-use crate::relay::secrets::{Secrets, secrets_from};
+use crate::relay::secrets::{self, Secrets};
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::{confinement, conn, preflight, upstream};
 use crate::sys::net::{self, Conn, Listener};
@@ -53,7 +53,7 @@ pub struct Order {
 pub struct Fds {
     /// Listening socket.
     pub listener: i32,
-    /// Pipe with the secrets: token, LF, key, where a proxy wants a password LF and that, end of file. Read once, then closed.
+    /// Pipe with the secrets (`relay::secrets`). Read once, then closed.
     pub secrets: i32,
     /// `calls.jsonl`, opened to append and, where something is in it, to read.
     pub log: i32,
@@ -277,10 +277,10 @@ pub fn role() -> Result<Exit, Error> {
     proc::harden(&[listener, secrets, log, notes]).map_err(|e| Error::fault("harden", "the relay", e))?;
     proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
     let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
-    let Secrets { token, key, password } = secrets_from(fd(secrets)?)?;
+    let secrets = secrets::read(fd(secrets)?)?;
     let (listener, log) = (Listener::new(fd(listener)?), fd(log)?);
     let notes = Arc::new(Mutex::new(Conn::new(fd(notes)?)));
-    match begin(order, Secrets { token, key, password }, listener, log, &notes) {
+    match begin(order, secrets, listener, log, &notes) {
         Ok(serving) => {
             wait_for_end_of_life();
             let closed = serving.close("the keeper let go");
@@ -310,7 +310,7 @@ fn begin(
         .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
     let rules = rules_of(&provider)?;
     let features = confinement::confined(&order.upstream)?;
-    let Secrets { token, key, password } = secrets;
+    let Secrets { token, key, named, password } = secrets;
     let pool = Pool::new(order.upstream, password);
     if order.preflight {
         preflight::check(&provider, &pool, &key)?;
@@ -325,6 +325,7 @@ fn begin(
         grants: order.grants,
         token,
         key,
+        named,
         pool,
         log,
         meter,
@@ -377,6 +378,7 @@ pub fn started(serving: &Serving) -> Result<(), Error> {
         resumed: serving.log.found(),
         grants: serving.grants.clone(),
         caps: Capped::of(serving.meter.caps()),
+        secrets: Some(serving.guard.names()).filter(|names| !names.is_empty()),
     });
     serving.log.write_synced(&record).map_err(|e| Error::wrong("write", "the record of calls", e))
 }

@@ -3,14 +3,13 @@
 
 use crate::catalog::providers::Protocol;
 use crate::limits::{INFLATE_RATIO, INFLATED_BYTES, SSE_EVENT_BYTES};
+use crate::relay::inflate::Inflater;
 use crate::relay::usage_chat::Chat;
 use crate::relay::usage_messages::Messages;
 use crate::relay::usage_responses::Responses;
 use crate::relay::usage_scan::{Facts, Scan};
 use crate::wire::money::Money;
 use crate::wire::sse;
-use flate2::write::MultiGzDecoder;
-use std::io;
 
 /// What an answer reported. `None`: not reported, which is not zero.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,17 +41,17 @@ pub struct Usage {
 /// Reads one response.
 pub struct Reader {
     good: bool,
-    source: Source,
+    coding: Coding,
+    /// None: no generating route, nothing is to be read.
+    content: Option<Box<Content>>,
 }
 
-/// What the payload bytes go through.
-enum Source {
-    /// Nothing is to be read: no generating route.
-    Nothing,
-    /// A content coding that is not read here.
+/// The content coding.
+enum Coding {
+    Plain,
+    Gzip(Box<Inflater>, Bounds),
+    /// One that is not read here, and that nobody asked for.
     Opaque,
-    Plain(Box<Content>),
-    Gzip(Box<Gzip>),
 }
 
 impl Reader {
@@ -72,37 +71,55 @@ impl Reader {
             Protocol::Responses => Some(Tally::Responses(Responses::default())),
             Protocol::CountTokens | Protocol::Plain => None,
         };
-        let coding = content_encoding.trim_ascii();
-        let source = match tally {
-            None => Source::Nothing,
-            Some(tally) if coding.is_empty() || coding.eq_ignore_ascii_case(b"identity") => {
-                Source::Plain(Box::new(Content::new(tally)))
-            }
-            Some(tally) if coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip") => {
-                Source::Gzip(Box::new(Gzip::new(Content::new(tally))))
-            }
-            Some(_) => Source::Opaque,
+        let is = |name: &[u8]| content_encoding.trim_ascii().eq_ignore_ascii_case(name);
+        let coding = if is(b"") || is(b"identity") {
+            Coding::Plain
+        } else if is(b"gzip") || is(b"x-gzip") {
+            Coding::Gzip(Box::default(), Bounds::default())
+        } else {
+            Coding::Opaque
         };
-        Reader { good: (200..300).contains(&status), source }
+        let content = tally.map(|tally| Box::new(Content::new(tally)));
+        Reader { good: (200..300).contains(&status), coding, content }
     }
 
-    /// Payload bytes (after transfer framing, before content decoding).
-    pub fn push(&mut self, bytes: &[u8]) {
-        match &mut self.source {
-            Source::Nothing | Source::Opaque => {}
-            Source::Plain(content) => content.push(bytes),
-            Source::Gzip(gzip) => gzip.push(bytes),
+    /// The answer is in a coding that cannot be read here.
+    pub fn opaque(&self) -> bool {
+        matches!(self.coding, Coding::Opaque)
+    }
+
+    /// The answer has to be inflated: `push` shows what it says.
+    pub fn inflates(&self) -> bool {
+        matches!(self.coding, Coding::Gzip(..))
+    }
+
+    /// Payload bytes (after transfer framing, before content decoding). `seen` gets what they say where that has to be inflated, all of it,
+    /// however much: only the counting is bounded.
+    pub fn push(&mut self, bytes: &[u8], seen: &mut dyn FnMut(&[u8])) {
+        match (&mut self.coding, &mut self.content) {
+            (Coding::Opaque, _) | (Coding::Plain, None) => {}
+            (Coding::Plain, Some(content)) => content.push(bytes),
+            (Coding::Gzip(inflater, bounds), content) => {
+                bounds.read = bounds.read.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+                inflater.push(bytes, &mut |inflated| {
+                    if let Some(content) = content
+                        && bounds.hold(inflated)
+                    {
+                        content.push(inflated);
+                    }
+                    seen(inflated);
+                });
+            }
         }
     }
 
     /// The answer ended, cleanly or not. Where nothing was to be read the (absent) numbers are final.
     pub fn finish(self) -> Usage {
         let good = self.good;
-        let usage = match self.source {
-            Source::Nothing => return Usage { complete: true, ..Usage::default() },
-            Source::Opaque => Usage { owed: true, complete: !good, ..Usage::default() },
-            Source::Plain(content) => content.finish(good),
-            Source::Gzip(gzip) => gzip.finish(good),
+        let usage = match (self.coding, self.content) {
+            (_, None) => return Usage { complete: true, ..Usage::default() },
+            (Coding::Opaque, Some(_)) => Usage { owed: true, complete: !good, ..Usage::default() },
+            (Coding::Plain | Coding::Gzip(..), Some(content)) => (*content).finish(good),
         };
         Usage { owed: usage.owed && good, ..usage }
     }
@@ -222,59 +239,21 @@ impl Content {
     }
 }
 
-/// Inflates on the way, bounded: beyond the bounds nothing more is read, which leaves the usage unknown or a floor.
-struct Gzip {
-    decoder: MultiGzDecoder<Inflated>,
-    broken: bool,
-}
-
-/// Takes the inflated bytes.
-struct Inflated {
-    content: Content,
+/// How much of a gzip answer is counted from: beyond it nothing more is, which leaves the usage unknown or a floor.
+#[derive(Default)]
+struct Bounds {
     read: u64,
     written: u64,
+    /// For good: what is read behind a gap counts wrong.
+    over: bool,
 }
 
-impl Gzip {
-    fn new(content: Content) -> Gzip {
-        Gzip { decoder: MultiGzDecoder::new(Inflated { content, read: 0, written: 0 }), broken: false }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        use io::Write;
-        if self.broken {
-            return;
-        }
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let inflated = self.decoder.get_mut();
-        inflated.read = inflated.read.saturating_add(length);
-        self.broken = self.decoder.write_all(bytes).is_err();
-    }
-
-    fn finish(mut self, good: bool) -> Usage {
-        // A missing trailer is not our fault to report: what could be read was read.
-        let _ = self.decoder.try_finish();
-        let content = std::mem::replace(
-            &mut self.decoder.get_mut().content,
-            Content::new(Tally::Chat(Chat::default())),
-        );
-        content.finish(good)
-    }
-}
-
-impl io::Write for Inflated {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        self.written = self.written.saturating_add(length);
+impl Bounds {
+    /// These bytes are still within.
+    fn hold(&mut self, inflated: &[u8]) -> bool {
+        self.written = self.written.saturating_add(u64::try_from(inflated.len()).unwrap_or(u64::MAX));
         let most = self.read.saturating_mul(INFLATE_RATIO).max(1 << 20);
-        if self.written > INFLATED_BYTES || self.written > most {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.content.push(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.over |= self.written > INFLATED_BYTES.min(most);
+        !self.over
     }
 }

@@ -6,6 +6,7 @@ use crate::engine::plan::{Engine, Mode};
 use crate::error::{Error, Exit};
 use crate::relay::start::Fds;
 use crate::run::daemon::Place;
+use crate::run::guarded::Canary;
 use crate::run::hand;
 use crate::run::spec::Spec;
 use crate::wire::text;
@@ -31,7 +32,10 @@ fn before(spec: &Spec) -> Vec<String> {
 pub fn print(spec: &Spec) -> Result<Exit, Error> {
     let plan = hand::plan(spec, CHANNEL)?;
     let token = if spec.mode == Mode::Open { "<provider key>" } else { "<run token>" };
-    let start = hand::start(spec, "1", token, "<control secret>")?;
+    let mut start = hand::start(spec, "1", token, "<control secret>")?;
+    if spec.canary {
+        start.turn.files.push((Canary::PLACE.into(), "<canary>".into()));
+    }
     let relay = hand::relay(spec, Fds { listener: 3, secrets: 4, log: 5, notes: 6 }, None);
     let mut out = String::new();
     let (uid, gid) = spec.user;

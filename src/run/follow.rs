@@ -194,16 +194,19 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// After the end: calls that were still under way, until the relay's pipe has ended.
-    pub fn rest(&mut self, time: Duration) {
+    /// After the end: calls that were still under way, until the relay's pipe has ended. Gives the relay's reason to end the run where it
+    /// had one: it stood in its pipe before the agent got the answer that it ended by.
+    pub fn rest(&mut self, time: Duration) -> Option<Ending> {
         let until = Instant::now() + time;
+        let mut stopped = None;
         while let Some(news) = self.next(until) {
             match news {
-                News::Note(note) => drop(self.note(note)),
-                News::NotesEnd => return,
+                News::Note(note) => stopped = stopped.or(self.note(note).err()),
+                News::NotesEnd => break,
                 _ => {}
             }
         }
+        stopped
     }
 
     /// The next thing, moving the status line meanwhile; `None`: the time is up.

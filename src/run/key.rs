@@ -4,14 +4,22 @@
 use crate::catalog::providers;
 use crate::error::Error;
 use crate::limits;
+use crate::relay::search::Named;
+use crate::relay::secrets;
 use crate::secret::Secret;
 use crate::sys::{env, file, net};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A key that is fit for a header line; empty where the provider needs none.
-pub struct Key(Secret, Option<Secret>);
+/// A key that is fit for a header line, and what is guarded with it.
+pub struct Key {
+    /// Empty where the provider needs none.
+    key: Secret,
+    named: Vec<Named>,
+    /// Of the proxy on the way to the provider.
+    password: Option<Secret>,
+}
 
 /// Keys taken out of the environment, by variable.
 pub struct Taken(Vec<(String, Secret)>);
@@ -53,6 +61,22 @@ pub fn take_from_environment() -> Taken {
     Taken(taken)
 }
 
+impl Taken {
+    /// Of these, by variable.
+    pub fn of(all: Vec<(String, Secret)>) -> Taken {
+        Taken(all)
+    }
+
+    /// One of them, or another variable, which is overwritten in place then. Before any thread.
+    pub fn take(&mut self, name: &str) -> Option<Secret> {
+        if let Some(at) = self.0.iter().position(|(n, _)| n == name) {
+            return Some(self.0.swap_remove(at).1);
+        }
+        #[expect(clippy::disallowed_methods, reason = "KEY-45 a variable of --secret-env")]
+        env::take(name)
+    }
+}
+
 /// Reads and checks the key. `required`: none is an error.
 pub fn find(from: &From, taken: Taken, required: bool) -> Result<Key, Error> {
     let (secret, place) = match from {
@@ -67,7 +91,7 @@ pub fn find(from: &From, taken: Taken, required: bool) -> Result<Key, Error> {
     #[expect(clippy::disallowed_methods, reason = "KEY-41 the key's bytes are checked to be visible ASCII")]
     let visible = secret.expose().iter().all(|b| b.is_ascii_graphic());
     match visible {
-        true => Ok(Key(secret, None)),
+        true => Ok(Key { key: secret, named: Vec::new(), password: None }),
         false => Err(Error::wrong(
             "use",
             format!("the key from {place}"),
@@ -134,35 +158,50 @@ fn trimmed(bytes: Vec<u8>) -> Secret {
 impl Key {
     /// No key.
     pub fn none() -> Key {
-        Key(Secret::new(Vec::new()), None)
+        Key { key: Secret::new(Vec::new()), named: Vec::new(), password: None }
+    }
+
+    /// With more to be guarded.
+    pub fn beside(mut self, named: Vec<Named>) -> Key {
+        self.named.extend(named);
+        self
     }
 
     /// With the password of the proxy on the way to the provider.
-    pub fn with_password(self, password: Secret) -> Key {
-        Key(self.0, Some(password))
+    pub fn with_password(mut self, password: Secret) -> Key {
+        self.password = Some(password);
+        self
     }
 
     /// The key as text, for the agent in open mode, and nowhere else.
     pub fn into_text(self) -> String {
         #[expect(clippy::disallowed_methods, reason = "KEY-44 open mode: the key goes into the box")]
-        let bytes = self.0.expose();
+        let bytes = self.key.expose();
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// A pipe that holds `token`, a line feed and the key, with a password a line feed and that, its write end closed: what the relay
-    /// reads. All is wiped here.
+    /// A pipe that holds all that the relay reads (`relay::secrets`), its write end closed. Everything is wiped here.
     pub fn into_pipe(self, token: &str) -> std::io::Result<OwnedFd> {
         let (read, write) = net::pipe()?;
         let write = net::Conn::new(write);
+        let lines: Vec<String> = self.named.iter().map(|n| secrets::line(&n.name, &n.value)).collect();
+        let proxy = self.password.as_ref().map(|p| secrets::line(secrets::PASSWORD, p));
         #[expect(clippy::disallowed_methods, reason = "KEY-43 the key goes into the relay's pipe")]
-        write.write_all(&[token.as_bytes(), b"\n", self.0.expose()], Duration::from_secs(5))?;
-        if let Some(password) = &self.1 {
+        let mut parts: Vec<&[u8]> = vec![token.as_bytes(), b"\n", self.key.expose()];
+        for (line, named) in lines.iter().zip(&self.named) {
+            parts.push(line.as_bytes());
+            #[expect(clippy::disallowed_methods, reason = "KEY-46 and so do the other secrets")]
+            parts.push(named.value.expose());
+        }
+        if let Some((line, password)) = proxy.iter().zip(&self.password).next() {
+            parts.push(line.as_bytes());
             #[expect(
                 clippy::disallowed_methods,
-                reason = "KEY-45 the proxy's password into the relay's pipe"
+                reason = "KEY-47 the proxy's password into the relay's pipe"
             )]
-            write.write_all(&[b"\n", password.expose()], Duration::from_secs(5))?;
+            parts.push(password.expose());
         }
+        write.write_all(&parts, Duration::from_secs(5))?;
         Ok(read)
     }
 }

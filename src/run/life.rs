@@ -8,6 +8,7 @@ use crate::limits;
 use crate::relay::start::Stop;
 use crate::run::control::Client;
 use crate::run::follow::{self, Ending, Watch};
+use crate::run::guarded::Canary;
 use crate::run::held::{Held, Kept, LAST_LOOK, Names};
 use crate::run::key::Key;
 use crate::run::read::{Outcome, Reader};
@@ -18,6 +19,7 @@ use crate::run::spec::Spec;
 use crate::run::{channel, dry, endpoint, hand, needs, state, sweep};
 use crate::sys::env::Env;
 use crate::sys::proc;
+use crate::wire::control::Start;
 use crate::wire::text;
 use std::path::Path;
 use std::sync::mpsc;
@@ -45,7 +47,8 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
         Mode::Open => (key.into_text(), Key::none()),
     };
     // A flag that the agent does not take is refused here, before the engine is asked for anything.
-    let start = hand::start(&spec, "1", &token, &names.control_secret)?;
+    let mut start = hand::start(&spec, "1", &token, &names.control_secret)?;
+    let key = if spec.canary { planted(&mut start, key)? } else { key };
     let start = serde_json::to_vec(&start).map_err(|e| Error::fault("write", "the hand-over", e))?;
     let mut show = Show::new(spec.quiet, env);
     let (tell, news) = mpsc::sync_channel(limits::NEWS);
@@ -78,14 +81,15 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
     let client =
         Client { dir: channel::path(&names.channel).join("box"), secret: names.control_secret.clone() };
     follow::events(client.clone(), start, &tell)?;
-    let ending = watch.until_end(&mut reader, &mut held, spec.timeout);
+    let mut ending = watch.until_end(&mut reader, &mut held, spec.timeout);
     if matches!(ending, Ending::Turn) {
         // Only a courtesy to what the agent left running; the keeper ends it all the same.
         let _ = client.shutdown();
     }
     let removed = held.end();
-    if spec.mode != Mode::Open {
-        watch.rest(LAST_LOOK);
+    let last = if spec.mode == Mode::Open { None } else { watch.rest(LAST_LOOK) };
+    if let (Ending::Turn, Some(stop)) = (&ending, last) {
+        ending = stop;
     }
     let wall = proc::monotonic().saturating_sub(clock);
     let run = Ended { mode: spec.mode, id: &names.id, engine: &engine, kept: &kept, began, wall };
@@ -103,6 +107,13 @@ pub fn run(mut spec: Spec, key: Key, env: &Env) -> Result<Exit, Error> {
             .note(&format!("the box is kept, stopped; `docker rm -v {id}` or `sanduk clean` removes it"));
     }
     summary(settled, &mut watch, reader.outcome(), &run)
+}
+
+/// Puts the canary into the box's home and its value beside the key.
+fn planted(start: &mut Start, key: Key) -> Result<Key, Error> {
+    let canary = Canary::new().map_err(|e| Error::fault("draw", "a canary", e))?;
+    start.turn.files.push((Canary::PLACE.into(), canary.file()));
+    Ok(key.beside(vec![canary.named()]))
 }
 
 /// The relay serves, the engine has the image, the work directory is ready: the box may start. The error is the whole run's.

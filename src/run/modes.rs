@@ -71,6 +71,8 @@ fn without_effect(asked: &Asked, mode: Mode) -> Result<(), Error> {
         (mode != Mode::Sealed, "--allow-field", !asked.allow_fields.is_empty(), lifts),
         (open, "--allow-model", !asked.allow_models.is_empty(), relayed),
         (open, "--max-tokens-cap", asked.max_tokens_cap.is_some(), relayed),
+        (open, "--secret-env", !asked.secret_env.is_empty(), relayed),
+        (open, "--canary", asked.canary, relayed),
         (open, "--log-dir", asked.log_dir.is_some(), "no call is seen that could be recorded"),
         (
             open,

@@ -89,6 +89,10 @@ pub struct Asked {
     pub key_fd: Option<u64>,
     /// `--skip-key-check`.
     pub skip_key_check: bool,
+    /// `--secret-env`, repeated.
+    pub secret_env: Vec<String>,
+    /// `--canary`.
+    pub canary: bool,
     /// `--log-dir`.
     pub log_dir: Option<String>,
     /// `--no-report-instruction`.
@@ -162,6 +166,8 @@ pub struct Spec {
     pub dry_run: bool,
     /// `-q`.
     pub quiet: bool,
+    /// `--canary`.
+    pub canary: bool,
     /// `--skip-key-check` was not given and the provider has a preflight.
     pub preflight: bool,
     /// The agent.
@@ -259,6 +265,7 @@ impl Spec {
             user: work.user,
             dry_run: asked.dry_run,
             quiet: asked.quiet,
+            canary: asked.canary,
             task,
             mounts,
             masks,

@@ -32,6 +32,25 @@ pub struct Env {
 /// Where programs are looked for when `PATH` is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// Their names.
+const READ: [&str; 10] = [
+    "HOME",
+    "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME",
+    "CREDENTIALS_DIRECTORY",
+    "PATH",
+    "NO_COLOR",
+    "TERM",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+];
+
+/// `read` looks at this variable.
+pub fn reads(name: &str) -> bool {
+    READ.contains(&name)
+}
+
 /// Reads the list above.
 pub fn read() -> Env {
     let home = absolute("HOME");

@@ -20,8 +20,8 @@ enum At {
     UntilClose,
     /// In a chunk size: digits seen and their value.
     Size(usize, u64),
-    /// In a chunk extension of this many bytes, of a chunk of this size.
-    Extension(usize, u64),
+    /// In the chunk extensions, after so many bytes of them, of a chunk of this size.
+    Extension(Ext, usize, u64),
     /// Before the LF of a size line, of a chunk of this size.
     SizeEnd(u64),
     /// In chunk data: bytes left, never 0.
@@ -39,6 +39,22 @@ enum At {
     Done,
     /// Refused; stays so.
     Refused(Bad),
+}
+
+/// The place in a chunk extension (RFC 9112 7.1.1, without the white space that it calls bad).
+#[derive(Clone, Copy)]
+enum Ext {
+    /// Behind a semicolon.
+    Start,
+    Name,
+    /// Behind the equals sign.
+    ValueStart,
+    Value,
+    /// In a quoted string, and behind a backslash in it.
+    Quoted,
+    Escaped,
+    /// Behind a quoted string.
+    Closed,
 }
 
 impl Body {
@@ -127,14 +143,17 @@ impl Body {
                 Ok(At::Size(digits.saturating_add(1), size.ok_or(Bad::BodyTooLarge)?))
             }
             (At::Size(1.., size), b'\r') => self.announced(size).map(At::SizeEnd),
-            (At::Size(1.., size), b';') => self.announced(size).map(|size| At::Extension(0, size)),
+            (At::Size(1.., size), b';') => {
+                self.announced(size).map(|size| At::Extension(Ext::Start, 0, size))
+            }
             (At::Size(..), _) => Err(Bad::Framing("a chunk size is not plain hexadecimal")),
-            (At::Extension(_, size), b'\r') => Ok(At::SizeEnd(size)),
-            (At::Extension(seen, size), _) if is_value(byte) => match seen {
-                limits::CHUNK_EXT_BYTES.. => Err(Bad::TooLong("a chunk extension is over the limit")),
-                _ => Ok(At::Extension(seen.saturating_add(1), size)),
-            },
-            (At::Extension(..), _) => Err(Bad::Framing("a control character stands in a chunk extension")),
+            (At::Extension(Ext::Name | Ext::Value | Ext::Closed, _, size), b'\r') => Ok(At::SizeEnd(size)),
+            (At::Extension(_, limits::CHUNK_EXT_BYTES.., _), _) => {
+                Err(Bad::TooLong("a chunk extension is over the limit"))
+            }
+            (At::Extension(at, seen, size), _) => extension(at, byte)
+                .map(|next| At::Extension(next, seen.saturating_add(1), size))
+                .ok_or(Bad::Framing("a chunk extension is not name, name=token or name=\"text\"")),
             (At::SizeEnd(0), b'\n') => Ok(At::LineStart(0)),
             (At::SizeEnd(size), b'\n') => Ok(At::Data(size)),
             (At::SizeEnd(_), _) => Err(Bad::Framing("a chunk size line holds CR without LF")),
@@ -149,6 +168,21 @@ impl Body {
     fn announced(&mut self, size: u64) -> Result<u64, Bad> {
         self.room = self.room.checked_sub(size).ok_or(Bad::BodyTooLarge)?;
         Ok(size)
+    }
+}
+
+/// Steps over one byte of the chunk extensions.
+fn extension(at: Ext, byte: u8) -> Option<Ext> {
+    match (at, byte) {
+        (Ext::Start | Ext::Name, _) if is_token(byte) => Some(Ext::Name),
+        (Ext::Name, b'=') => Some(Ext::ValueStart),
+        (Ext::ValueStart, b'"') => Some(Ext::Quoted),
+        (Ext::ValueStart | Ext::Value, _) if is_token(byte) => Some(Ext::Value),
+        (Ext::Name | Ext::Value | Ext::Closed, b';') => Some(Ext::Start),
+        (Ext::Quoted, b'\\') => Some(Ext::Escaped),
+        (Ext::Quoted, b'"') => Some(Ext::Closed),
+        (Ext::Quoted | Ext::Escaped, _) if is_value(byte) => Some(Ext::Quoted),
+        _ => None,
     }
 }
 

@@ -204,15 +204,20 @@ impl Relay {
 
     /// On a Unix socket or a TCP port.
     pub fn listening(provider: &Provider, unix: bool, more: &[&str]) -> Relay {
+        Relay::with_env(provider, unix, more, &[])
+    }
+
+    /// With these variables and no others.
+    pub fn with_env(provider: &Provider, unix: bool, more: &[&str], env: &[(&str, &str)]) -> Relay {
         let dir = fresh_dir();
         std::fs::write(dir.join("token"), format!("{TOKEN}\n")).unwrap();
         std::fs::write(dir.join("key"), format!("{KEY}\n")).unwrap();
-        Relay::in_dir(dir, provider, unix, more)
+        Relay::in_dir(dir, provider, unix, more, env)
     }
 
     /// Another one where one was before, on a TCP port.
     pub fn again(dir: PathBuf, provider: &Provider, more: &[&str]) -> Relay {
-        Relay::in_dir(dir, provider, false, more)
+        Relay::in_dir(dir, provider, false, more, &[])
     }
 
     /// Kills it; what it leaves stays.
@@ -222,7 +227,7 @@ impl Relay {
         std::mem::take(&mut self.dir)
     }
 
-    fn in_dir(dir: PathBuf, provider: &Provider, unix: bool, more: &[&str]) -> Relay {
+    fn in_dir(dir: PathBuf, provider: &Provider, unix: bool, more: &[&str], env: &[(&str, &str)]) -> Relay {
         let listen = if unix { "unix:relay.sock" } else { "tcp:127.0.0.1:0" };
         let upstream = format!("http://{}", provider.address);
         let mut args = vec!["relay", "--listen", listen, "--token-file", "token", "--key-file", "key"];
@@ -243,6 +248,7 @@ impl Relay {
         let mut child = Command::new(program)
             .args(&args)
             .env_clear()
+            .envs(env.iter().copied())
             .current_dir(&dir)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

@@ -10,7 +10,16 @@ use sanduk::wire::money::Money;
 pub fn start(resumed: Option<Resumed>) -> Record {
     let (version, provider, upstream) = ("0.1.0".into(), "p".into(), "https://p".into());
     let grants = Grants { allow_models: vec!["m".into()], ..Grants::default() };
-    Record::Start(Start { v: VERSION, version, provider, upstream, resumed, grants, caps: None })
+    Record::Start(Start {
+        v: VERSION,
+        version,
+        provider,
+        upstream,
+        resumed,
+        grants,
+        caps: None,
+        secrets: Some(vec!["CI_TOKEN".into()]),
+    })
 }
 
 pub fn verdict(call: u64) -> Record {
