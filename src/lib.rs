@@ -54,6 +54,8 @@ pub mod sys {
     #[forbid(unsafe_code)]
     mod filter;
     #[forbid(unsafe_code)]
+    pub mod fresh;
+    #[forbid(unsafe_code)]
     pub mod net;
     #[forbid(unsafe_code)]
     pub mod pipes;
@@ -99,10 +101,13 @@ pub mod store {
 pub mod relay {
     pub mod admit;
     pub mod answer;
+    pub mod bodies;
+    mod body_words;
     pub mod budget;
     pub mod budget_cost;
     pub mod budget_read;
     pub mod caps;
+    pub mod confined;
     pub mod conn;
     pub mod exchange;
     pub mod foreground;

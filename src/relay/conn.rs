@@ -5,6 +5,7 @@ use crate::catalog::providers::Protocol;
 use crate::error::Exit;
 use crate::limits;
 use crate::relay::answer::{self, Ended};
+use crate::relay::bodies::Kept;
 use crate::relay::budget::{Asking, Hold};
 use crate::relay::exchange::{self, Failed};
 use crate::relay::inject::{self, Outgoing};
@@ -15,11 +16,10 @@ use crate::relay::refuse::{self, Refusal};
 use crate::relay::serving::{Opened, Serving};
 use crate::relay::start::{Call, Denied, Note};
 use crate::relay::usage::Usage;
-use crate::relay::{admit, receive};
+use crate::relay::{admit, bodies, receive};
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::http::{self, Request};
-use crate::wire::money::Money;
 use crate::wire::text;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -161,12 +161,13 @@ fn call(
         "GET" => policy::bodyless(),
         _ => policy::body(route.protocol, body, &relay.grants, &relay.rules)?,
     };
-    let pieces = spliced(body, &judged);
+    let pieces = inject::spliced(body, &judged);
     let length = pieces.iter().map(|p| p.len()).sum::<usize>();
     let hold = admitted(relay, conn, route.protocol, &judged, length)?;
     let _busy = relay.meter.busy(&hold);
-    let mut open = Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic(), hold };
-    open.record_verdict(length)?;
+    let mut open =
+        Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic(), hold, kept: None };
+    open.record_verdict(length, &pieces)?;
     let out = Outgoing {
         method: head.method,
         target: head.target,
@@ -194,7 +195,10 @@ fn call(
     if matches!(status, 401 | 403) {
         return Err(open.key_refused(status));
     }
-    let mut settle = |usage: Usage, bytes: u64, ended: Ended| open.settle(status, bytes, ended.word(), usage);
+    let mut settle = |usage: Usage, bytes: u64, ended: Ended, kept: Option<String>| {
+        open.kept = kept;
+        open.settle(status, bytes, ended.word(), usage)
+    };
     let handed = answer::pass(relay, conn, answer, back, scratch, &mut settle);
     if let Some(link) = handed.link {
         relay.pool.put(link);
@@ -233,19 +237,6 @@ fn keyless_head(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
     head.fields.iter().try_for_each(|f| relay.tripwire.request(&relay.key, f.value))
 }
 
-/// The body with the verdict's edits: slices of what came and the replacements between them.
-fn spliced<'a>(body: &'a [u8], judged: &'a Judged) -> Vec<&'a [u8]> {
-    let mut pieces = Vec::with_capacity(judged.edits.len().saturating_mul(2).saturating_add(1));
-    let mut at = 0usize;
-    for (span, new) in &judged.edits {
-        pieces.push(body.get(at..span.start).unwrap_or_default());
-        pieces.push(new.as_slice());
-        at = span.end;
-    }
-    pieces.push(body.get(at..).unwrap_or_default());
-    pieces
-}
-
 /// A call that has a verdict and not yet an outcome.
 struct Open<'a> {
     relay: &'a Serving,
@@ -254,11 +245,14 @@ struct Open<'a> {
     number: u64,
     begun: Duration,
     hold: Hold,
+    /// Name of the answer's body, where it is kept.
+    kept: Option<String>,
 }
 
 impl Open<'_> {
     /// No record, no call: on the disk before the first byte goes upstream.
-    fn record_verdict(&mut self, length: usize) -> Result<(), Refusal> {
+    fn record_verdict(&mut self, length: usize, pieces: &[&[u8]]) -> Result<(), Refusal> {
+        let body = bodies::request(self.relay, self.head.method, pieces)?;
         let verdict = Verdict {
             call: 0,
             method: self.head.method.into(),
@@ -269,9 +263,13 @@ impl Open<'_> {
             clamped: self.judged.clamped.clone(),
             reserved_picodollars: self.relay.recorded(self.hold.money),
             reserved_tokens: self.relay.recorded(self.hold.tokens),
+            body: body.as_ref().map(|kept| kept.digest.clone()),
         };
         let opened = Opened { call: self.owed(), begun: self.begun, hold: self.hold };
         self.number = self.relay.open(verdict, opened).map_err(|e| self.unrecorded(&e))?;
+        if let Some(kept) = body {
+            self.relay.tell(Note::Body(Kept { call: self.number, ..kept }));
+        }
         Ok(())
     }
 
@@ -343,7 +341,8 @@ impl Open<'_> {
             millis,
             charged_picodollars: self.relay.recorded(charge.money),
             charged_tokens: self.relay.recorded(charge.tokens),
-            counts: counts(&usage),
+            counts: Counts::of(&usage),
+            body: self.kept.take(),
         };
         let call = match self.relay.settle(outcome) {
             Ok(Some(call)) => call,
@@ -368,20 +367,6 @@ impl Open<'_> {
         }));
         self.relay.settled(&self.hold, &charge);
         true
-    }
-}
-
-fn counts(usage: &Usage) -> Counts {
-    Counts {
-        input: usage.input,
-        cache_read: usage.cache_read,
-        cache_write: usage.cache_write,
-        output: usage.output,
-        reasoning: usage.reasoning,
-        cost: usage.cost.map(Money::dollars),
-        owed: usage.owed,
-        complete: usage.complete,
-        model: usage.model.clone(),
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::relay::caps::Capped;
 use crate::relay::start::{Denied, Grants};
+use crate::relay::usage::Usage;
 use crate::wire::money::Money;
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +107,9 @@ pub struct Verdict {
     /// Likewise: the most tokens it can use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_tokens: Option<u64>,
+    /// `--log-bodies`: the name of the request body's file in `bodies`, its SHA-256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
 }
 
 /// See `Record::Outcome`.
@@ -130,6 +134,9 @@ pub struct Outcome {
     /// What the answer reported.
     #[serde(flatten)]
     pub counts: Counts,
+    /// As in `Verdict`, of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
 }
 
 /// `usage::Usage` in the order of the log. A counter that was not reported is absent, which is not zero.
@@ -160,6 +167,23 @@ pub struct Counts {
     /// See above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+}
+
+impl Counts {
+    /// As they are recorded.
+    pub fn of(usage: &Usage) -> Counts {
+        Counts {
+            input: usage.input,
+            cache_read: usage.cache_read,
+            cache_write: usage.cache_write,
+            output: usage.output,
+            reasoning: usage.reasoning,
+            cost: usage.cost.map(Money::dollars),
+            owed: usage.owed,
+            complete: usage.complete,
+            model: usage.model.clone(),
+        }
+    }
 }
 
 /// See `Record::DeniedAgain`.

@@ -4,8 +4,10 @@
 use crate::catalog::providers::{self, Provider};
 use crate::error::{Error, Exit};
 use crate::limits;
+use crate::relay::bodies::{Bodies, Kept};
 use crate::relay::budget::{Meter, Spent};
 use crate::relay::caps::{Capped, Caps};
+use crate::relay::confined::confined;
 use crate::relay::log::Log;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
@@ -13,15 +15,15 @@ use crate::relay::record::{Record, Start, VERSION};
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::{conn, preflight, upstream};
 use crate::secret::Secret;
+use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn, Listener};
-use crate::sys::{confine, file, proc, serve};
+use crate::sys::{proc, serve};
 use crate::wire::money::Money;
 use crate::wire::text;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// What a relay is to do. Holds no secret: key and token come on a descriptor of their own.
@@ -60,6 +62,9 @@ pub struct Fds {
     pub log: i32,
     /// Pipe on which `Note`s go to the asker, a JSON line each.
     pub notes: i32,
+    /// The directory of bodies, with `--log-bodies`.
+    #[serde(default)]
+    pub bodies: Option<i32>,
 }
 
 /// The resolved upstream.
@@ -121,6 +126,8 @@ pub enum Note {
     Ready(Ready),
     /// It cannot serve: the key was refused, the upstream is unreachable…
     Refused(Stop),
+    /// A request body was kept.
+    Body(Kept),
     /// A call ended.
     Call(Call),
     /// A request was refused here.
@@ -216,14 +223,16 @@ pub fn role() -> Result<Exit, Error> {
     if !alive {
         return Ok(Exit::Ok);
     }
-    let Fds { listener, secrets, log, notes } = order.fds;
-    proc::harden(&[listener, secrets, log, notes]).map_err(|e| Error::fault("harden", "the relay", e))?;
+    let Fds { listener, secrets, log, notes, bodies } = order.fds;
+    let inherited: Vec<i32> = [listener, secrets, log, notes].into_iter().chain(bodies).collect();
+    proc::harden(&inherited).map_err(|e| Error::fault("harden", "the relay", e))?;
     proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
     let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
     let (token, key) = secrets_from(fd(secrets)?)?;
     let (listener, log) = (Listener::new(fd(listener)?), fd(log)?);
+    let bodies = bodies.map(fd).transpose()?.map(Dir::from);
     let notes = Arc::new(Mutex::new(Conn::new(fd(notes)?)));
-    match begin(order, token, key, listener, log, &notes) {
+    match begin(order, token, key, listener, (log, bodies), &notes) {
         Ok(serving) => {
             wait_for_end_of_life();
             let closed = serving.close("the keeper let go");
@@ -246,14 +255,15 @@ fn begin(
     token: Secret,
     key: Secret,
     listener: Listener,
-    log: OwnedFd,
+    kept: (OwnedFd, Option<Dir>),
     notes: &Arc<Mutex<Conn>>,
 ) -> Result<Arc<Serving>, Error> {
+    let (log, bodies) = kept;
     let log = Log::open(File::from(log), &mut |_| {})?;
     let provider = providers::shipped(&order.provider)
         .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
     let rules = rules_of(&provider)?;
-    let features = confined(&order.upstream)?;
+    let features = confined(&order.upstream, bodies.as_ref())?;
     let pool = Pool::new(order.upstream);
     if order.preflight {
         preflight::check(&provider, &pool, &key)?;
@@ -271,6 +281,7 @@ fn begin(
         pool,
         log,
         meter,
+        bodies: bodies.map(Bodies::new),
         tell: Box::new(move |note| tell(&of, &note)),
         // The asker, told by a note, ends the run; until then every request is refused.
         ended: Box::new(|_| {}),
@@ -327,53 +338,6 @@ fn tell(notes: &Mutex<Conn>, note: &Note) {
     if let Ok(conn) = notes.lock() {
         let _ = conn.write_all(&[&line], limits::NOTE_TIME);
     }
-}
-
-/// Gives up files, programs and sockets. While there is one thread, because the kernel confines threads.
-pub fn confined(upstream: &Upstream) -> Result<Vec<String>, Error> {
-    let threads = proc::threads().map_err(|e| Error::fault("count", "threads", e))?;
-    if threads != 1 {
-        return Err(Error::fault("confine", "the relay", format!("{threads} threads run already")));
-    }
-    confine::relay(&rules(upstream)).map_err(|e| Error::fault("confine", "the relay", e))
-}
-
-/// Without TLS the relay opens nothing at all. With it, openssl and what openssl reads: its libraries, the system's policy, and
-/// the authorities (the two directories under `/usr` are where the links in `/etc/ssl/certs` lead).
-fn rules(upstream: &Upstream) -> confine::Relay {
-    let there = |paths: &[&str]| -> Vec<PathBuf> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "FILE-20 which of the fixed paths exist, before confinement"
-        )]
-        let exists = |p: &PathBuf| file::facts(p).is_ok();
-        paths.iter().map(PathBuf::from).filter(exists).collect()
-    };
-    let ports = vec![upstream.port];
-    if !upstream.tls {
-        return confine::Relay { read: Vec::new(), execute: Vec::new(), write: Vec::new(), ports };
-    }
-    let loaders = [
-        "/lib64/ld-linux-x86-64.so.2",
-        "/lib/ld-linux-aarch64.so.1",
-        "/lib/ld-musl-x86_64.so.1",
-        "/lib/ld-musl-aarch64.so.1",
-    ];
-    let mut execute = there(&loaders);
-    execute.push(PathBuf::from(&upstream.openssl));
-    let mut read = there(&[
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/etc/ld.so.cache",
-        "/etc/ssl",
-        "/etc/pki",
-        "/usr/share/ca-certificates",
-        "/usr/local/share/ca-certificates",
-    ]);
-    read.extend(upstream.ca_file.iter().map(PathBuf::from));
-    confine::Relay { read, execute, write: there(&["/dev/null"]), ports }
 }
 
 /// The first record: what this relay was told to allow.

@@ -32,7 +32,11 @@ pub fn print(spec: &Spec) -> Result<Exit, Error> {
     let plan = hand::plan(spec, CHANNEL)?;
     let token = if spec.mode == Mode::Open { "<provider key>" } else { "<run token>" };
     let start = hand::start(spec, "1", token, "<control secret>")?;
-    let relay = hand::relay(spec, Fds { listener: 3, secrets: 4, log: 5, notes: 6 }, None);
+    let relay = hand::relay(
+        spec,
+        Fds { listener: 3, secrets: 4, log: 5, notes: 6, bodies: spec.log_bodies.then_some(7) },
+        None,
+    );
     let mut out = String::new();
     let (uid, gid) = spec.user;
     out.push_str(&match spec.engine {

@@ -72,6 +72,7 @@ fn without_effect(asked: &Asked, mode: Mode) -> Result<(), Error> {
         (open, "--allow-model", !asked.allow_models.is_empty(), relayed),
         (open, "--max-tokens-cap", asked.max_tokens_cap.is_some(), relayed),
         (open, "--log-dir", asked.log_dir.is_some(), "no call is seen that could be recorded"),
+        (open, "--log-bodies", asked.log_bodies, "no call is seen that could be recorded"),
         (
             open,
             "--ca-file",

@@ -2,6 +2,7 @@
 //! file is escaped here. A closed pipe is no error. Called by `life`, `follow` and `sweep`.
 
 use crate::limits;
+use crate::relay::bodies::Kept;
 use crate::relay::start::{Call, Denied};
 use crate::run::read::Trace;
 use crate::run::receipt::Tally;
@@ -107,6 +108,13 @@ impl Show {
             line.push_str(&format!(" clamped={clamped}"));
         }
         self.line(&text::short(&line, 400));
+    }
+
+    /// A request body was kept.
+    pub fn kept(&mut self, kept: &Kept) {
+        if self.live.is_none() && !self.quiet {
+            self.note(&text::short(&kept.line(), 400));
+        }
     }
 
     /// A request was refused: also with `-q`, since the agent is not told which flag lifts it.

@@ -83,6 +83,8 @@ pub struct Asked {
     pub skip_key_check: bool,
     /// `--log-dir`.
     pub log_dir: Option<String>,
+    /// `--log-bodies`.
+    pub log_bodies: bool,
     /// `--no-report-instruction`.
     pub no_report_instruction: bool,
     /// `--dry-run`.
@@ -170,6 +172,8 @@ pub struct Spec {
     pub caps: Caps,
     /// `--log-dir`, absolute; none: beside the run's receipt.
     pub log_dir: Option<PathBuf>,
+    /// `--log-bodies`.
+    pub log_bodies: bool,
     /// Uid and gid of the box; 0 only with `--as-root`.
     pub user: (u32, u32),
     /// How closed the box is.
@@ -226,6 +230,7 @@ impl Spec {
             report_to: outside(&asked.report, "--report")?,
             stats_file: outside(&asked.stats_file, "--stats-file")?,
             log_dir: outside(&asked.log_dir, "--log-dir")?,
+            log_bodies: asked.log_bodies,
             timeout: timeout(asked.timeout.as_deref())?,
             max_turns: asked.max_turns.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
             effort: asked.effort,

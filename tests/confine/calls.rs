@@ -96,7 +96,7 @@ pub fn python_child(as_relay: bool) {
             write: vec!["/dev/null".into()],
             ports: vec![],
         };
-        confine::relay(&rules).unwrap();
+        confine::relay(&rules, None).unwrap();
     } else {
         confine::boxed().unwrap();
     }
@@ -256,7 +256,7 @@ pub fn threads_child() {
     let thread = sanduk::sys::serve::spawn("second", body).unwrap();
     tell("boxed", confine::boxed());
     let none = confine::Relay { read: vec![], execute: vec![], write: vec![], ports: vec![] };
-    tell("relay", confine::relay(&none));
+    tell("relay", confine::relay(&none, None));
     tell("user", proc::become_user(64_200, 64_200));
     drop(end);
     thread.join().unwrap();

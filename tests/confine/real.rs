@@ -2,7 +2,8 @@
 //! relay in other hands would try. With root's uid where the tests are root's: filter and Landlock have to hold by themselves.
 
 use super::*;
-use sanduk::relay::start::{Upstream, confined};
+use sanduk::relay::confined::confined;
+use sanduk::relay::start::Upstream;
 use sanduk::relay::upstream;
 use sanduk::sys::attempt;
 

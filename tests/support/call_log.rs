@@ -26,6 +26,7 @@ pub fn verdict(call: u64) -> Record {
         clamped,
         reserved_picodollars,
         reserved_tokens,
+        body: None,
     })
 }
 
@@ -42,6 +43,7 @@ pub fn outcome(call: u64) -> Record {
         charged_picodollars,
         charged_tokens,
         counts,
+        body: None,
     })
 }
 
