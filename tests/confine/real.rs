@@ -1,4 +1,4 @@
-//! The relay's confinement as a run applies it: `relay::start::confined` with the upstream of a run, and then everything tried that a
+//! The relay's confinement as a run applies it: `relay::confined::confined` with the upstream of a run, and then everything tried that a
 //! relay in other hands would try. With root's uid where the tests are root's: filter and Landlock have to hold by themselves.
 
 use super::*;
@@ -116,14 +116,17 @@ pub fn real_child() {
         net::connect_unix(Path::new("/run"), ENGINE, PATIENCE).unwrap();
     }
 
-    let effect = confined(&Upstream {
-        tls,
-        host: "attest.test".into(),
-        port: number("ALLOWED"),
-        addresses: vec![local(number("ALLOWED"))],
-        ca_file: None,
-        openssl: openssl.clone(),
-    });
+    let effect = confined(
+        &Upstream {
+            tls,
+            host: "attest.test".into(),
+            port: number("ALLOWED"),
+            addresses: vec![local(number("ALLOWED"))],
+            ca_file: None,
+            openssl: openssl.clone(),
+        },
+        None,
+    );
     say(&format!("effect={}", effect.unwrap().join("; ")));
 
     let maybe = |name: &str, there: bool, result: io::Result<()>| match there {
