@@ -67,6 +67,13 @@ pub struct Fds {
     pub bodies: Option<i32>,
 }
 
+impl Fds {
+    /// Every one of them.
+    pub fn all(&self) -> Vec<i32> {
+        [self.listener, self.secrets, self.log, self.notes].into_iter().chain(self.bodies).collect()
+    }
+}
+
 /// The resolved upstream.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -224,8 +231,7 @@ pub fn role() -> Result<Exit, Error> {
         return Ok(Exit::Ok);
     }
     let Fds { listener, secrets, log, notes, bodies } = order.fds;
-    let inherited: Vec<i32> = [listener, secrets, log, notes].into_iter().chain(bodies).collect();
-    proc::harden(&inherited).map_err(|e| Error::fault("harden", "the relay", e))?;
+    proc::harden(&order.fds.all()).map_err(|e| Error::fault("harden", "the relay", e))?;
     proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
     let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
     let (token, key) = secrets_from(fd(secrets)?)?;
