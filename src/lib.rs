@@ -54,6 +54,8 @@ pub mod sys {
     #[forbid(unsafe_code)]
     mod filter;
     #[forbid(unsafe_code)]
+    pub mod fresh;
+    #[forbid(unsafe_code)]
     pub mod net;
     #[forbid(unsafe_code)]
     pub mod pipes;
@@ -99,6 +101,8 @@ pub mod store {
 pub mod relay {
     pub mod admit;
     pub mod answer;
+    pub mod bodies;
+    mod body_words;
     pub mod budget;
     pub mod budget_cost;
     pub mod budget_read;

@@ -182,6 +182,10 @@ pub const TOKEN_BYTES: usize = 1024;
 pub const LOG_BYTES: u64 = 256 * 1024 * 1024;
 /// One line of `calls.jsonl`: the longest is a `start` with the whole policy, which comes in an order of `ORDER_BYTES`.
 pub const LOG_LINE_BYTES: u64 = 1024 * 1024;
+/// Of an answer so much is kept by `--log-bodies`: as much as a request may have.
+pub const LOG_BODY_BYTES: u64 = 64 * 1024 * 1024;
+/// Bodies kept by one relay, as they passed; text takes about a tenth of it on the disk.
+pub const LOG_BODIES_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 /// Nesting of a record; ours have 2.
 pub const LOG_DEPTH: usize = 32;
 /// Characters of a method or a path that a log line or a message shows.

@@ -74,6 +74,7 @@ fn command(args: &[OsString]) -> Result<Exit, Error> {
         "audit" => audit::audit(&audit::Asked {
             operands: given.operands.clone(),
             receipt: given.value("receipt").map(PathBuf::from),
+            bodies: given.value("bodies").map(PathBuf::from),
             json: given.has("json"),
             call: given.number("call")?,
         }),
@@ -204,6 +205,7 @@ fn asked(given: &Given) -> Result<spec::Asked, Error> {
         secret_env: given.values("secret-env"),
         canary: given.has("canary"),
         log_dir: text("log-dir"),
+        log_bodies: given.has("log-bodies"),
         no_report_instruction: given.has("no-report-instruction"),
         dry_run: given.has("dry-run"),
         quiet: given.has("quiet"),
@@ -283,6 +285,7 @@ fn relay(given: &Given, keys: &mut key::Taken) -> Result<Foreground, Error> {
         hosts: given.values("host"),
         grants,
         log_dir: given.value("log-dir").map(PathBuf::from),
+        log_bodies: with_log(given)?,
         quiet: given.has("quiet"),
         provider,
         upstream,
@@ -315,6 +318,17 @@ fn listen(text: &str) -> Result<Listen, Error> {
         }
         Some(("unix", path)) if !path.is_empty() => Ok(Listen::Unix(PathBuf::from(path))),
         _ => Err(bad("it must be tcp:ADDRESS:PORT or unix:PATH")),
+    }
+}
+
+/// `--log-bodies` of `sanduk relay`.
+fn with_log(given: &Given) -> Result<bool, Error> {
+    match given.has("log-bodies") {
+        true if !given.has("log-dir") => {
+            Err(Error::wrong("take", "--log-bodies", "bodies are kept beside the log")
+                .remedy("give --log-dir"))
+        }
+        given => Ok(given),
     }
 }
 

@@ -49,7 +49,7 @@ fn both(logs: &[Vec<u8>]) -> Vec<Said> {
     let theirs = second(&paths, &[]).1;
     assert_eq!(theirs.len(), logs.len());
     let said = paths.iter().zip(&theirs).map(|(path, theirs)| {
-        let ours = verify::verify(path, None);
+        let ours = verify::verify(path, None, None);
         let shown = format!("{:.300}", String::from_utf8_lossy(&std::fs::read(path).unwrap()));
         let _ = std::fs::remove_file(path);
         let Ok(found) = ours else {
@@ -245,7 +245,7 @@ fn two_readers_agree_on_damage() {
 fn a_receipt_shows_a_cut_tail() {
     let whole = log(&every_kind());
     let path = file(&whole);
-    let found = verify::verify(&path, None).unwrap();
+    let found = verify::verify(&path, None, None).unwrap();
     let receipt = |count: u64, head: &str| {
         file(format!("{{\"version\":1,\"log\":{{\"count\":{count},\"head\":\"{head}\"}}}}").as_bytes())
     };

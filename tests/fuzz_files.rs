@@ -189,6 +189,7 @@ fn records(random: &mut Random) -> Vec<Record> {
                     clamped,
                     reserved_picodollars: maybe(random).map(Money::from_picos),
                     reserved_tokens: maybe(random),
+                    body: None,
                 }));
             }
             2 | 3 if !open.is_empty() => {
@@ -214,6 +215,7 @@ fn records(random: &mut Random) -> Vec<Record> {
                     charged_picodollars: maybe(random).map(Money::from_picos),
                     charged_tokens: maybe(random),
                     counts,
+                    body: None,
                 }));
             }
             4 => {

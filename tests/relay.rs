@@ -2,6 +2,8 @@
 //! the record; the key; the pool. Names begin with the number of the row or item they keep true.
 #![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests")]
 
+#[path = "relay/bodies.rs"]
+mod bodies;
 #[path = "relay/lists.rs"]
 mod lists;
 #[path = "relay/log.rs"]

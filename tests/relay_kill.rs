@@ -153,7 +153,7 @@ fn killed_under_load_and_nothing_is_lost() {
     };
     let unsettled: Vec<&String> = whole.iter().filter(|name| !settled(name)).collect();
     assert!(unsettled.is_empty(), "answers that clients have whole and the log has not: {unsettled:?}");
-    let found = verify::verify(&log, None).unwrap();
+    let found = verify::verify(&log, None, None).unwrap();
     assert!(found.holds && found.ended && found.calls == calls, "{found:?}");
     assert_eq!(found.starts, kills + 1);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("audit/verify-log");

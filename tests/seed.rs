@@ -44,7 +44,7 @@ const HERE: &[Line] = &[
     ("sanduk run t --agent claude --provider openai", 2, "no protocol in common"),
     // Flags of a later part.
     ("sanduk run t --budget 2.50", 2, "provider anthropic reports tokens, not cost"),
-    ("sanduk run t --log-bodies", 2, "--log-bodies: not built yet"),
+    ("sanduk run t --mode open --log-bodies", 2, "--log-bodies with --mode open"),
     ("sanduk run t --oci-runtime runsc", 2, "--oci-runtime: not built yet"),
     ("sanduk run t --oci-runtime io.containerd.kata.v2", 2, "--oci-runtime: not built yet"),
     ("sanduk run t --agent-key-env MY_KEY", 2, "--agent-key-env: not built yet"),

@@ -12,6 +12,8 @@ pub struct Asked {
     pub operands: Vec<String>,
     /// `--receipt`.
     pub receipt: Option<PathBuf>,
+    /// `--bodies`.
+    pub bodies: Option<PathBuf>,
     /// `--json`.
     pub json: bool,
     /// `--call`.
@@ -28,6 +30,7 @@ pub fn audit(asked: &Asked) -> Result<Exit, Error> {
     }
     for (given, flag, of) in [
         (asked.receipt.is_some(), "--receipt", &["verify"][..]),
+        (asked.bodies.is_some(), "--bodies", &["verify"]),
         (asked.json, "--json", &["verify", "show"]),
         (asked.call.is_some(), "--call", &["explain"]),
     ] {
@@ -45,7 +48,7 @@ pub fn audit(asked: &Asked) -> Result<Exit, Error> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let exit = match act {
         "verify" => {
-            let found = verify::verify(&log, asked.receipt.as_deref())?;
+            let found = verify::verify(&log, asked.receipt.as_deref(), asked.bodies.as_deref())?;
             let text = if asked.json { json(&found)? } else { verify::told(&log, &found).0 };
             out.write_all(text.as_bytes()).map_err(unwritten)?;
             verify::exit(&found)

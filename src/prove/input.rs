@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::limits;
 use crate::sys::file;
+use crate::wire::digest::Digest;
 use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -21,6 +22,22 @@ pub fn receipt(path: &Path) -> Result<Vec<u8>, Error> {
     #[expect(clippy::disallowed_methods, reason = "FILE-199 --receipt of audit verify")]
     let bytes = file::read_named(path, limits::RECEIPT_BYTES);
     bytes.map_err(|e| Error::wrong("read", path.display().to_string(), e))
+}
+
+/// SHA-256 of what a kept body unpacks to.
+pub fn body(path: &Path) -> io::Result<String> {
+    #[expect(clippy::disallowed_methods, reason = "FILE-197 a body that --log-bodies kept")]
+    let opened = file::open_named(path)?;
+    let from = BufReader::new(File::from(opened));
+    let most = limits::LOG_BODY_BYTES.saturating_add(1);
+    let mut from = MultiGzDecoder::new(from).take(most);
+    let (mut digest, mut piece) = (Digest::default(), vec![0; limits::COPY_BYTES]);
+    loop {
+        match from.read(&mut piece)? {
+            0 => return Ok(digest.hex()),
+            n => digest.update(piece.get(..n).unwrap_or_default()),
+        }
+    }
 }
 
 /// gzip by its first two bytes; no record begins with them.

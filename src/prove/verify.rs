@@ -30,6 +30,8 @@ pub struct Found {
     pub denied: u64,
     /// Relays that wrote it.
     pub starts: u64,
+    /// Bodies that records name; each is there and is what its name says.
+    pub bodies: u64,
     /// Bytes of torn lines that relays found and cut off.
     pub torn_bytes: u64,
     /// The last line is a relay's end.
@@ -45,7 +47,7 @@ pub struct Found {
 pub struct Fault {
     /// Number of the line, from 1; the line after the last where it is about what is missing.
     pub line: u64,
-    /// `torn`, `chain`, `form`, `kind`, `version`, `order`, `size`, `empty`, `receipt`.
+    /// `torn`, `chain`, `form`, `kind`, `version`, `order`, `size`, `empty`, `receipt`, `body`.
     pub what: &'static str,
     /// One clause, escaped.
     pub why: String,
@@ -64,9 +66,10 @@ struct Named {
 }
 
 /// Reads the log, and the receipt where one is named. `Err`: one of them cannot be read.
-pub fn verify(log: &Path, receipt: Option<&Path>) -> Result<Found, Error> {
+pub fn verify(log: &Path, receipt: Option<&Path>, bodies: Option<&Path>) -> Result<Found, Error> {
     let named = receipt.map(named).transpose()?;
-    let mut found = read(log, input::log(log)?)?;
+    let beside = log.with_file_name("bodies");
+    let mut found = read(log, input::log(log)?, bodies.unwrap_or(&beside))?;
     if let Some(named) = named {
         agrees(&mut found, &named);
     }
@@ -96,6 +99,9 @@ pub fn told(log: &Path, found: &Found) -> (String, Exit) {
             out.push_str(&format!("; {} bytes of torn lines were cut off", found.torn_bytes));
         }
         out.push('\n');
+    }
+    if found.bodies > 0 {
+        out.push_str(&format!("  {} bodies, each what its name says\n", found.bodies));
     }
     if found.lines > 0 && !found.ended {
         out.push_str("  no end: the relay still runs, or was killed\n");
@@ -127,13 +133,19 @@ pub fn fault(bad: &Bad) -> Fault {
     Fault { line: bad.line, what: bad.what.word(), why: text::short(&bad.why, limits::SHOWN_CHARS) }
 }
 
-fn read(log: &Path, from: Box<dyn Read>) -> Result<Found, Error> {
+fn read(log: &Path, from: Box<dyn Read>, bodies: &Path) -> Result<Found, Error> {
     let mut found = Found::default();
     let mut reader = Reader::new(from, limits::LOG_READ_BYTES);
     loop {
         match reader.advance() {
             Ok(None) => break,
-            Ok(Some(line)) => count(&mut found, &line),
+            Ok(Some(line)) => {
+                count(&mut found, &line);
+                if let Err(why) = body(&line, bodies, &mut found.bodies) {
+                    found.fault = Some(Fault { line: line.n, what: "body", why });
+                    break;
+                }
+            }
             Err(bad) => {
                 if let Some(error) = unreadable(log, &bad) {
                     return Err(error);
@@ -160,6 +172,28 @@ fn count(found: &mut Found, line: &Line) {
         Record::Denied(_) => found.denied = found.denied.saturating_add(1),
         Record::DeniedAgain(again) => found.denied = found.denied.saturating_add(again.times),
         Record::Verdict(_) | Record::Retry(_) | Record::End(_) => {}
+    }
+}
+
+/// The body that a record names, looked at whole.
+fn body(line: &Line, bodies: &Path, count: &mut u64) -> Result<(), String> {
+    let name = match &line.record {
+        Record::Verdict(v) => v.body.as_deref(),
+        Record::Outcome(o) => o.body.as_deref(),
+        _ => None,
+    };
+    let Some(name) = name else { return Ok(()) };
+    let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if name.len() != 64 || !name.bytes().all(hex) {
+        return Err("body is no digest".into());
+    }
+    match input::body(&bodies.join(format!("{name}.gz"))) {
+        Ok(digest) if digest == name => {
+            *count = count.saturating_add(1);
+            Ok(())
+        }
+        Ok(_) => Err(format!("body {name} is not what its name says")),
+        Err(e) => Err(format!("body {name}: {e}")),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::catalog::providers::{Protocol, Provider};
 use crate::limits;
+use crate::relay::bodies::{Bodies, Body as Kept};
 use crate::relay::exchange::Answer;
 use crate::relay::inject;
 use crate::relay::leak::{self, Window};
@@ -14,6 +15,7 @@ use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::body::Body;
 use crate::wire::http::{self, Bad, Field, Framing, Response, Writer};
+use std::io;
 use std::time::Duration;
 
 /// How an answer ended.
@@ -123,8 +125,8 @@ pub struct Handed {
     pub link: Option<Link>,
 }
 
-/// Settles and records: gets what the answer reported, body bytes, how it ended. False: the record could not be written.
-pub type Settle<'s> = &'s mut dyn FnMut(Usage, u64, Ended) -> bool;
+/// Settles and records: gets what the answer reported, body bytes, how it ended, the body's name where it is kept. False: the record could not be written.
+pub type Settle<'s> = &'s mut dyn FnMut(Usage, u64, Ended, Option<String>) -> bool;
 
 /// An answer under way. In `buf` stand, in this order: bytes read on but kept back, bytes not looked at yet.
 struct Passage<'a> {
@@ -148,6 +150,8 @@ struct Passage<'a> {
     bytes: u64,
     /// When the client was found to have left, and the body bytes then.
     left: Option<(Duration, u64)>,
+    /// With `--log-bodies`: the body's file, or why there is none.
+    kept: Option<io::Result<Kept<'a>>>,
 }
 
 /// Hands the whole answer on. `settle` is called exactly once, before the client can see the end.
@@ -160,7 +164,7 @@ pub fn pass(
     settle: Settle<'_>,
 ) -> Handed {
     let Ok(body) = Body::new(head.framing, u64::MAX) else {
-        settle(head.reader.finish(), 0, Ended::Cut);
+        settle(head.reader.finish(), 0, Ended::Cut, None);
         return Handed { ended: Ended::Cut, link: None };
     };
     let reflected = relay.guard.key_in(&head.bytes);
@@ -178,6 +182,7 @@ pub fn pass(
         inflated: Window::default(),
         bytes: 0,
         left: None,
+        kept: relay.bodies.as_ref().map(Bodies::begin),
     };
     if reflected {
         return passage.abort(settle, Ended::KeyReflected);
@@ -239,11 +244,18 @@ impl Passage<'_> {
             if reflected || (self.chunked && self.payload.push(guard, payload)) {
                 return Err(Ended::KeyReflected);
             }
+            // Nothing is kept that was not searched: without chunks that is done below.
+            if let (true, Some(Ok(kept))) = (self.chunked, &mut self.kept) {
+                kept.push(payload);
+            }
             *parsed = parsed.saturating_add(used);
         }
         let raw = self.buf.get(fresh..*parsed).unwrap_or_default();
         if self.raw.push(guard, raw) {
             return Err(Ended::KeyReflected);
+        }
+        if let (false, Some(Ok(kept))) = (self.chunked, &mut self.kept) {
+            kept.push(raw);
         }
         Ok(())
     }
@@ -288,7 +300,8 @@ impl Passage<'_> {
     fn complete(mut self, settle: Settle<'_>, piece: (usize, usize), link: Option<Link>) -> Handed {
         let ended = if self.left.is_some() { Ended::ClientLeft } else { Ended::Whole };
         let reader = std::mem::replace(&mut self.reader, Reader::new(Protocol::Plain, 0, b"", b"", false));
-        if !settle(reader.finish(), self.bytes, ended) {
+        let kept = self.kept();
+        if !settle(reader.finish(), self.bytes, ended, kept) {
             self.client.reset_on_close();
             return Handed { ended: Ended::Unrecorded, link };
         }
@@ -296,10 +309,17 @@ impl Passage<'_> {
         Handed { ended, link }
     }
 
+    /// The name of the body that was kept. Where that failed the run is over, and with it this call.
+    fn kept(&mut self) -> Option<String> {
+        let done = self.kept.take()?.and_then(|body| body.done());
+        done.map_err(|e| self.relay.unkept(&e)).ok()
+    }
+
     /// Settles an answer that has no end; the client must not take it for whole.
-    fn abort(self, settle: Settle<'_>, ended: Ended) -> Handed {
+    fn abort(mut self, settle: Settle<'_>, ended: Ended) -> Handed {
         self.client.reset_on_close();
-        settle(self.reader.finish(), self.bytes, ended);
+        let kept = self.kept();
+        settle(self.reader.finish(), self.bytes, ended, kept);
         Handed { ended, link: None }
     }
 }

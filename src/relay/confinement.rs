@@ -3,16 +3,17 @@
 
 use crate::error::Error;
 use crate::relay::start::Upstream;
+use crate::sys::file::Dir;
 use crate::sys::{confine, file, proc};
 use std::path::PathBuf;
 
-/// Gives up files, programs and sockets. While there is one thread, because the kernel confines threads.
-pub fn confined(upstream: &Upstream) -> Result<Vec<String>, Error> {
+/// Gives up files, programs and sockets; into `bodies` it may still put files. While there is one thread, because the kernel confines threads.
+pub fn confined(upstream: &Upstream, bodies: Option<&Dir>) -> Result<Vec<String>, Error> {
     let threads = proc::threads().map_err(|e| Error::fault("count", "threads", e))?;
     if threads != 1 {
         return Err(Error::fault("confine", "the relay", format!("{threads} threads run already")));
     }
-    confine::relay(&rules(upstream)).map_err(|e| Error::fault("confine", "the relay", e))
+    confine::relay(&rules(upstream), bodies).map_err(|e| Error::fault("confine", "the relay", e))
 }
 
 /// Without TLS, or with stunnel's, the relay opens nothing at all. With openssl's, openssl and what openssl reads: its libraries, the system's policy, and

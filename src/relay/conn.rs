@@ -5,6 +5,7 @@ use crate::catalog::providers::Protocol;
 use crate::error::Exit;
 use crate::limits;
 use crate::relay::answer::{self, Ended};
+use crate::relay::bodies::Kept;
 use crate::relay::budget::{Asking, Hold};
 use crate::relay::exchange::Failed;
 use crate::relay::inject::{self, Outgoing};
@@ -16,7 +17,7 @@ use crate::relay::retry::{self, Asker};
 use crate::relay::serving::{Opened, Serving};
 use crate::relay::start::{Call, Note};
 use crate::relay::usage::Usage;
-use crate::relay::{admit, receive};
+use crate::relay::{admit, bodies, receive};
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::http::{self, Framing, Request};
@@ -161,13 +162,21 @@ fn call(
         "GET" => policy::bodyless(),
         _ => policy::body(route.protocol, body, &relay.grants, &relay.rules)?,
     };
-    let pieces = spliced(body, &judged);
+    let pieces = inject::spliced(body, &judged);
     let length = pieces.iter().map(|p| p.len()).sum::<usize>();
     let hold = admitted(relay, conn, route.protocol, &judged, length)?;
     let _busy = relay.meter.busy(&hold);
-    let mut open =
-        Open { relay, head, judged: &judged, number: 0, begun: proc::monotonic(), hold, why: None };
-    open.record_verdict(length)?;
+    let mut open = Open {
+        relay,
+        head,
+        judged: &judged,
+        number: 0,
+        begun: proc::monotonic(),
+        hold,
+        why: None,
+        kept: None,
+    };
+    open.record_verdict(length, &pieces)?;
     let out = Outgoing {
         method: head.method,
         target: head.target,
@@ -199,7 +208,10 @@ fn call(
     if matches!(status, 401 | 403) {
         return Err(open.key_refused(status));
     }
-    let mut settle = |usage: Usage, bytes: u64, ended: Ended| open.settle(status, bytes, ended.word(), usage);
+    let mut settle = |usage: Usage, bytes: u64, ended: Ended, kept: Option<String>| {
+        open.kept = kept;
+        open.settle(status, bytes, ended.word(), usage)
+    };
     let handed = answer::pass(relay, conn, answer, back, scratch, &mut settle);
     if let Some(link) = handed.link {
         relay.pool.put(link);
@@ -241,19 +253,6 @@ fn keyless_head(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
     head.fields.iter().try_for_each(|f| relay.guard.request(f.value))
 }
 
-/// The body with the verdict's edits: slices of what came and the replacements between them.
-fn spliced<'a>(body: &'a [u8], judged: &'a Judged) -> Vec<&'a [u8]> {
-    let mut pieces = Vec::with_capacity(judged.edits.len().saturating_mul(2).saturating_add(1));
-    let mut at = 0usize;
-    for (span, new) in &judged.edits {
-        pieces.push(body.get(at..span.start).unwrap_or_default());
-        pieces.push(new.as_slice());
-        at = span.end;
-    }
-    pieces.push(body.get(at..).unwrap_or_default());
-    pieces
-}
-
 /// A call that has a verdict and not yet an outcome.
 struct Open<'a> {
     relay: &'a Serving,
@@ -264,11 +263,14 @@ struct Open<'a> {
     hold: Hold,
     /// Why there is no answer.
     why: Option<String>,
+    /// Name of the answer's body, where it is kept.
+    kept: Option<String>,
 }
 
 impl Open<'_> {
     /// No record, no call: on the disk before the first byte goes upstream.
-    fn record_verdict(&mut self, length: usize) -> Result<(), Refusal> {
+    fn record_verdict(&mut self, length: usize, pieces: &[&[u8]]) -> Result<(), Refusal> {
+        let body = bodies::request(self.relay, self.head.method, pieces)?;
         let verdict = Verdict {
             call: 0,
             method: self.head.method.into(),
@@ -279,12 +281,16 @@ impl Open<'_> {
             clamped: self.judged.clamped.clone(),
             reserved_picodollars: self.relay.recorded(self.hold.money),
             reserved_tokens: self.relay.recorded(self.hold.tokens),
+            body: body.as_ref().map(|kept| kept.digest.clone()),
         };
         let opened = Opened { call: self.owed(), begun: self.begun, hold: self.hold };
         self.number = self.relay.open(verdict, opened).map_err(|e| {
             self.relay.unrecorded(&e);
             Refusal::new(503, "the call cannot be recorded, so it is not made")
         })?;
+        if let Some(kept) = body {
+            self.relay.tell(Note::Body(Kept { call: self.number, ..kept }));
+        }
         Ok(())
     }
 
@@ -363,6 +369,7 @@ impl Open<'_> {
             charged_picodollars: self.relay.recorded(charge.money),
             charged_tokens: self.relay.recorded(charge.tokens),
             counts: counts(self.relay, &usage),
+            body: self.kept.take(),
         };
         let call = match self.relay.settle(outcome) {
             Ok(Some(call)) => call,

@@ -4,6 +4,7 @@
 use crate::catalog::providers::Provider;
 use crate::error::{Error, Exit};
 use crate::limits;
+use crate::relay::bodies::{Bodies, DIRECTORY};
 use crate::relay::budget::Meter;
 use crate::relay::budget_read::Past;
 use crate::relay::caps::Caps;
@@ -17,6 +18,7 @@ use crate::relay::serving::{Parts, Serving};
 use crate::relay::start::{self, Grants, Note, Upstream};
 use crate::relay::upstream;
 use crate::secret::Secret;
+use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn, Listener};
 use crate::sys::{file, pipes, proc, serve};
 use crate::wire::text;
@@ -62,6 +64,8 @@ pub struct Foreground {
     pub caps: Caps,
     /// `--log-dir`; none: no record is kept, said at the start.
     pub log_dir: Option<PathBuf>,
+    /// `--log-bodies`; needs `log_dir`.
+    pub log_bodies: bool,
     /// `-q`: no line per call.
     pub quiet: bool,
 }
@@ -100,8 +104,8 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
     let listener = listen(&f.listen)?;
     let address = listener.address();
     let meter = Meter::new(f.caps, &f.provider);
-    let log = recalled(f.log_dir.as_deref(), &meter, &f.provider)?;
-    let features = confinement::confined(&f.upstream)?;
+    let (log, bodies) = recalled(f.log_dir.as_deref(), f.log_bodies, &meter, &f.provider)?;
+    let features = confinement::confined(&f.upstream, bodies.as_ref())?;
     let (send, reasons) = mpsc::channel();
     let at_end = send.clone();
     let quiet = f.quiet;
@@ -118,6 +122,7 @@ pub fn foreground(mut f: Foreground) -> Result<Exit, Error> {
         named: f.named,
         pool: Pool::new(f.upstream, password),
         log,
+        bodies: bodies.map(Bodies::new),
         tell: Box::new(move |note| tell(&note, quiet)),
         ended: Box::new(move |stop| drop(at_end.send(Reason::Policy(stop.exit)))),
     }));
@@ -206,27 +211,38 @@ fn hosts(given: &[String], address: Option<SocketAddr>) -> Vec<String> {
 }
 
 /// What earlier relays on the same log spent counts here.
-fn recalled(dir: Option<&Path>, meter: &Meter, provider: &Provider) -> Result<Log, Error> {
+fn recalled(
+    dir: Option<&Path>,
+    bodies: bool,
+    meter: &Meter,
+    provider: &Provider,
+) -> Result<(Log, Option<Dir>), Error> {
     let mut past = Past::new(meter, provider);
-    let log = open_log(dir, &mut |line| past.line(line))?;
+    let opened = open_log(dir, bodies, &mut |line| past.line(line))?;
     past.end();
     let spent = meter.spent();
     if spent.calls > 0 && !meter.caps().none() {
         say(&format!("{} calls, {} and {} tokens were used before", spent.calls, spent.money, spent.tokens));
     }
-    Ok(log)
+    Ok(opened)
 }
 
 /// The log of an earlier relay in the same place is gone on with.
-fn open_log(dir: Option<&Path>, seen: &mut dyn FnMut(&Line)) -> Result<Log, Error> {
+fn open_log(
+    dir: Option<&Path>,
+    bodies: bool,
+    seen: &mut dyn FnMut(&Line),
+) -> Result<(Log, Option<Dir>), Error> {
     let Some(path) = dir else {
-        return Ok(Log::none());
+        return Ok((Log::none(), None));
     };
     let bad = |e: std::io::Error| Error::wrong("open", format!("{}/calls.jsonl", path.display()), e);
     #[expect(clippy::disallowed_methods, reason = "FILE-22 --log-dir of the relay in the foreground")]
-    let dir = file::Dir::make_all(path, 0o700).map_err(bad)?;
+    let dir = Dir::make_all(path, 0o700).map_err(bad)?;
     let log = dir.append("calls.jsonl").map_err(bad)?;
-    Log::open(File::from(log), seen)
+    let log = Log::open(File::from(log), seen)?;
+    let bodies = bodies.then(|| dir.make_or_open(DIRECTORY, 0o700)).transpose().map_err(bad)?;
+    Ok((log, bodies))
 }
 
 /// A thread that waits for signals.
@@ -249,6 +265,7 @@ fn watch(signals: OwnedFd, send: mpsc::Sender<Reason>) -> Result<(), Error> {
 /// A line for a person. Everything that came from outside is escaped here, or was when it was made (`Denied`).
 fn tell(note: &Note, quiet: bool) {
     match note {
+        Note::Body(kept) if !quiet => say(&kept.line()),
         Note::Call(c) if !quiet => {
             let count = |name: &str, n: Option<u64>| n.map_or_else(String::new, |n| format!(" {name}={n}"));
             let mut usage = count("in", c.input)

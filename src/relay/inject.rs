@@ -108,6 +108,19 @@ fn zero_weight(parameter: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"q=") && value.iter().all(|b| matches!(b, b'0' | b'.'))
 }
 
+/// The body with the verdict's edits: slices of what came and the replacements between them.
+pub fn spliced<'a>(body: &'a [u8], judged: &'a Judged) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::with_capacity(judged.edits.len().saturating_mul(2).saturating_add(1));
+    let mut at = 0usize;
+    for (span, new) in &judged.edits {
+        pieces.push(body.get(at..span.start).unwrap_or_default());
+        pieces.push(new.as_slice());
+        at = span.end;
+    }
+    pieces.push(body.get(at..).unwrap_or_default());
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Outgoing, head, named_by_connection, offers_gzip};

@@ -7,6 +7,7 @@
 
 use crate::relay::caps::Capped;
 use crate::relay::start::{Denied, Grants};
+use crate::relay::usage::Usage;
 use crate::wire::money::Money;
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +112,9 @@ pub struct Verdict {
     /// Likewise: the most tokens it can use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_tokens: Option<u64>,
+    /// `--log-bodies`: the name of the request body's file in `bodies`, its SHA-256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
 }
 
 /// See `Record::Retry`.
@@ -151,6 +155,9 @@ pub struct Outcome {
     /// What the answer reported.
     #[serde(flatten)]
     pub counts: Counts,
+    /// As in `Verdict`, of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
 }
 
 fn once() -> u32 {
@@ -189,6 +196,23 @@ pub struct Counts {
     /// See above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+}
+
+impl Counts {
+    /// As they are recorded.
+    pub fn of(usage: &Usage) -> Counts {
+        Counts {
+            input: usage.input,
+            cache_read: usage.cache_read,
+            cache_write: usage.cache_write,
+            output: usage.output,
+            reasoning: usage.reasoning,
+            cost: usage.cost.map(Money::dollars),
+            owed: usage.owed,
+            complete: usage.complete,
+            model: usage.model.clone(),
+        }
+    }
 }
 
 /// See `Record::DeniedAgain`.

@@ -4,6 +4,7 @@
 use crate::catalog::providers::Provider;
 use crate::error::Exit;
 use crate::limits;
+use crate::relay::bodies::Bodies;
 use crate::relay::budget::{Charge, Hold, Meter};
 use crate::relay::leak::Guard;
 use crate::relay::log::Log;
@@ -64,6 +65,8 @@ pub struct Serving {
     pub pool: Pool,
     /// The record.
     pub log: Log,
+    /// `--log-bodies`.
+    pub bodies: Option<Bodies>,
     /// Body bytes held by all connections.
     pub body_bytes: AtomicUsize,
     /// By number. Who takes a call out settles it: its own connection, or the end of the relay.
@@ -98,6 +101,8 @@ pub struct Parts {
     pub pool: Pool,
     /// See `Serving`.
     pub log: Log,
+    /// See `Serving`.
+    pub bodies: Option<Bodies>,
     /// Gets every note.
     pub tell: Tell,
     /// See `AtEnd`.
@@ -119,6 +124,7 @@ impl Serving {
             guard: Guard::new(p.key, p.named),
             pool: p.pool,
             log: p.log,
+            bodies: p.bodies,
             body_bytes: AtomicUsize::new(0),
             open: Mutex::new(BTreeMap::new()),
             over: AtomicBool::new(false),
@@ -200,6 +206,7 @@ impl Serving {
                 charged_picodollars: self.recorded(charge.money),
                 charged_tokens: self.recorded(charge.tokens),
                 counts: Counts { owed: call.owed, ..Counts::default() },
+                body: None,
             }))?;
             left.push((call, hold, charge));
         }
@@ -278,6 +285,11 @@ impl Serving {
         if let Ok(mut ended) = self.ended.lock() {
             ended(stop);
         }
+    }
+
+    /// A body cannot be kept: as where the log cannot be written.
+    pub fn unkept(&self, e: &std::io::Error) {
+        self.end(&format!("a body cannot be kept: {e}"), Exit::Policy);
     }
 
     /// Records and tells a refusal; too many end the run.

@@ -4,6 +4,7 @@
 use crate::catalog::providers::{self, Provider};
 use crate::error::{Error, Exit};
 use crate::limits;
+use crate::relay::bodies::{Bodies, Kept};
 use crate::relay::budget::{Meter, Spent};
 use crate::relay::caps::{Capped, Caps};
 use crate::relay::log::Log;
@@ -13,6 +14,7 @@ use crate::relay::record::{Record, Start, VERSION};
 use crate::relay::secrets::{self, Secrets};
 use crate::relay::serving::{Parts, Serving};
 use crate::relay::{confinement, conn, preflight, upstream};
+use crate::sys::file::Dir;
 use crate::sys::net::{self, Conn, Listener};
 use crate::sys::{proc, serve};
 use crate::wire::money::Money;
@@ -59,6 +61,16 @@ pub struct Fds {
     pub log: i32,
     /// Pipe on which `Note`s go to the asker, a JSON line each.
     pub notes: i32,
+    /// The directory of bodies, with `--log-bodies`.
+    #[serde(default)]
+    pub bodies: Option<i32>,
+}
+
+impl Fds {
+    /// Every one of them.
+    pub fn all(&self) -> Vec<i32> {
+        [self.listener, self.secrets, self.log, self.notes].into_iter().chain(self.bodies).collect()
+    }
 }
 
 /// The resolved upstream.
@@ -150,6 +162,8 @@ pub enum Note {
     Refused(Stop),
     /// The provider is overloaded; the call waits to be sent again.
     Again(Again),
+    /// A request body was kept.
+    Body(Kept),
     /// A call ended.
     Call(Call),
     /// A request was refused here.
@@ -273,14 +287,15 @@ pub fn role() -> Result<Exit, Error> {
     if !alive {
         return Ok(Exit::Ok);
     }
-    let Fds { listener, secrets, log, notes } = order.fds;
-    proc::harden(&[listener, secrets, log, notes]).map_err(|e| Error::fault("harden", "the relay", e))?;
+    let Fds { listener, secrets, log, notes, bodies } = order.fds;
+    proc::harden(&order.fds.all()).map_err(|e| Error::fault("harden", "the relay", e))?;
     proc::ignore_signals().map_err(|e| Error::fault("ignore", "signals", e))?;
     let fd = |n| net::inherited(n).map_err(|e| Error::fault("take over", format!("descriptor {n}"), e));
     let secrets = secrets::read(fd(secrets)?)?;
     let (listener, log) = (Listener::new(fd(listener)?), fd(log)?);
+    let bodies = bodies.map(fd).transpose()?.map(Dir::from);
     let notes = Arc::new(Mutex::new(Conn::new(fd(notes)?)));
-    match begin(order, secrets, listener, log, &notes) {
+    match begin(order, secrets, listener, (log, bodies), &notes) {
         Ok(serving) => {
             wait_for_end_of_life();
             let closed = serving.close("the keeper let go");
@@ -302,14 +317,15 @@ fn begin(
     order: Order,
     secrets: Secrets,
     listener: Listener,
-    log: OwnedFd,
+    kept: (OwnedFd, Option<Dir>),
     notes: &Arc<Mutex<Conn>>,
 ) -> Result<Arc<Serving>, Error> {
+    let (log, bodies) = kept;
     let log = Log::open(File::from(log), &mut |_| {})?;
     let provider = providers::shipped(&order.provider)
         .ok_or_else(|| Error::fault("find", format!("provider {}", order.provider), "it is not shipped"))?;
     let rules = rules_of(&provider)?;
-    let features = confinement::confined(&order.upstream)?;
+    let features = confinement::confined(&order.upstream, bodies.as_ref())?;
     let Secrets { token, key, named, password } = secrets;
     let pool = Pool::new(order.upstream, password);
     if order.preflight {
@@ -329,6 +345,7 @@ fn begin(
         pool,
         log,
         meter,
+        bodies: bodies.map(Bodies::new),
         tell: Box::new(move |note| tell(&of, &note)),
         // The asker, told by a note, ends the run; until then every request is refused.
         ended: Box::new(|_| {}),

@@ -36,7 +36,8 @@ pub fn print(spec: &Spec) -> Result<Exit, Error> {
     if spec.canary {
         start.turn.files.push((Canary::PLACE.into(), "<canary>".into()));
     }
-    let relay = hand::relay(spec, Fds { listener: 3, secrets: 4, log: 5, notes: 6 }, None);
+    let fds = Fds { listener: 3, secrets: 4, log: 5, notes: 6, bodies: spec.log_bodies.then_some(7) };
+    let relay = hand::relay(spec, fds, None);
     let mut out = String::new();
     let (uid, gid) = spec.user;
     out.push_str(&match spec.engine {

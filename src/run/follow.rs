@@ -247,6 +247,7 @@ impl<'a> Watch<'a> {
                 self.tally.call(&call);
                 self.show.call(&call, &self.tally);
             }
+            Note::Body(kept) => self.show.kept(&kept),
             Note::Denied(denied) => {
                 self.tally.denied += 1;
                 self.show.denied(&denied);

@@ -4,6 +4,7 @@
 use crate::engine::plan::Mode;
 use crate::error::Error;
 use crate::limits;
+use crate::relay::bodies::DIRECTORY;
 use crate::relay::start::Fds;
 use crate::run::daemon::Daemon;
 use crate::run::key::Key;
@@ -101,6 +102,18 @@ impl Kept {
         Ok(Kept { path, dir })
     }
 
+    /// Makes the directory of bodies, for the relay's own uid where it has one.
+    fn bodies(&self, id: &str) -> Result<OwnedFd, Error> {
+        let made = self.dir.make(DIRECTORY, 0o700).and_then(|dir| {
+            if proc::ids().0 == 0 {
+                let (uid, gid) = relay_uid(id);
+                self.dir.give(DIRECTORY, uid, gid)?;
+            }
+            Ok(dir.into())
+        });
+        made.map_err(|e| Error::wrong("make", self.path.join(DIRECTORY).display().to_string(), e))
+    }
+
     /// The run never started: nothing is worth keeping, unless a call was made.
     pub fn discard(&self) {
         let Some(parent) = self.path.parent() else { return };
@@ -161,7 +174,7 @@ impl<'a> Held<'a> {
         let (ends, notes) = match spec.mode {
             Mode::Open => (None, None),
             Mode::Sealed | Mode::KeySafe => {
-                let (ends, notes) = Ends::open(names, kept, key)?;
+                let (ends, notes) = Ends::open(names, kept, key, spec.log_bodies)?;
                 (Some(ends), Some(notes))
             }
         };
@@ -303,11 +316,12 @@ struct Ends {
     secrets: OwnedFd,
     log: OwnedFd,
     notes: OwnedFd,
+    bodies: Option<OwnedFd>,
 }
 
 impl Ends {
     /// Opens them; the second value is our end of the notes.
-    fn open(names: &Names, kept: &Kept, key: Key) -> Result<(Ends, OwnedFd), Error> {
+    fn open(names: &Names, kept: &Kept, key: Key, bodies: bool) -> Result<(Ends, OwnedFd), Error> {
         let fault = |e: io::Error| Error::fault("start", "the relay of the run", e);
         let host = channel::path(&names.channel).join("host");
         #[expect(
@@ -321,7 +335,8 @@ impl Ends {
             .append(LOG)
             .map_err(|e| Error::wrong("write", kept.path.join(LOG).display().to_string(), e))?;
         let (ours, notes) = net::pipe().map_err(fault)?;
-        Ok((Ends { listener, secrets, log, notes }, ours))
+        let bodies = bodies.then(|| kept.bodies(&names.id)).transpose()?;
+        Ok((Ends { listener, secrets, log, notes, bodies }, ours))
     }
 
     /// Their numbers, which keeper and relay inherit.
@@ -331,11 +346,12 @@ impl Ends {
             secrets: self.secrets.as_raw_fd(),
             log: self.log.as_raw_fd(),
             notes: self.notes.as_raw_fd(),
+            bodies: self.bodies.as_ref().map(AsRawFd::as_raw_fd),
         }
     }
 
     fn all(self) -> Vec<OwnedFd> {
-        vec![self.listener, self.secrets, self.log, self.notes]
+        [self.listener, self.secrets, self.log, self.notes].into_iter().chain(self.bodies).collect()
     }
 }
 

@@ -23,8 +23,8 @@ pub fn role() -> Result<Exit, Error> {
     proc::ignore_signals().map_err(fault)?;
     let mut asker = Asker::new().map_err(fault)?;
     let order: Order = asker.order().map_err(fault)?;
-    let keep = order.relay.as_ref().map(|r| [r.fds.listener, r.fds.secrets, r.fds.log, r.fds.notes]);
-    proc::harden(keep.as_ref().map_or(&[], |k| k.as_slice())).map_err(fault)?;
+    let keep = order.relay.as_ref().map(|r| r.fds.all());
+    proc::harden(&keep.unwrap_or_default()).map_err(fault)?;
     let mut kept = Kept { relay: None, boxed: None };
     let word = match order.relay.as_ref().map(start_relay).transpose() {
         Ok(relay) => {
@@ -145,7 +145,7 @@ impl Kept {
 fn start_relay(order: &relay::start::Order) -> std::io::Result<Watched> {
     let fds = order.fds;
     let mut inherit = Vec::with_capacity(4);
-    for number in [fds.listener, fds.secrets, fds.log, fds.notes] {
+    for number in fds.all() {
         inherit.push(net::inherited(number)?);
     }
     let order_line = line(order)?;

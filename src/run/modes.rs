@@ -74,6 +74,7 @@ fn without_effect(asked: &Asked, mode: Mode) -> Result<(), Error> {
         (open, "--secret-env", !asked.secret_env.is_empty(), relayed),
         (open, "--canary", asked.canary, relayed),
         (open, "--log-dir", asked.log_dir.is_some(), "no call is seen that could be recorded"),
+        (open, "--log-bodies", asked.log_bodies, "no call is seen that could be recorded"),
         (
             open,
             "--ca-file",

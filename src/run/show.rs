@@ -2,6 +2,7 @@
 //! file is escaped here. A closed pipe is no error. Called by `life`, `follow` and `sweep`.
 
 use crate::limits;
+use crate::relay::bodies::Kept;
 use crate::relay::start::{Again, Call, Denied};
 use crate::run::read::Trace;
 use crate::run::receipt::Tally;
@@ -119,6 +120,13 @@ impl Show {
     pub fn again(&mut self, again: &Again) {
         if !self.quiet {
             self.note(&again.line());
+        }
+    }
+
+    /// A request body was kept.
+    pub fn kept(&mut self, kept: &Kept) {
+        if self.live.is_none() && !self.quiet {
+            self.note(&text::short(&kept.line(), 400));
         }
     }
 

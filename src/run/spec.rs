@@ -95,6 +95,8 @@ pub struct Asked {
     pub canary: bool,
     /// `--log-dir`.
     pub log_dir: Option<String>,
+    /// `--log-bodies`.
+    pub log_bodies: bool,
     /// `--no-report-instruction`.
     pub no_report_instruction: bool,
     /// `--dry-run`.
@@ -186,6 +188,8 @@ pub struct Spec {
     pub caps: Caps,
     /// `--log-dir`, absolute; none: beside the run's receipt.
     pub log_dir: Option<PathBuf>,
+    /// `--log-bodies`.
+    pub log_bodies: bool,
     /// Uid and gid of the box; 0 only with `--as-root`.
     pub user: (u32, u32),
     /// How closed the box is.
@@ -243,6 +247,7 @@ impl Spec {
             report_to: outside(&asked.report, "--report")?,
             stats_file: outside(&asked.stats_file, "--stats-file")?,
             log_dir: outside(&asked.log_dir, "--log-dir")?,
+            log_bodies: asked.log_bodies,
             timeout: timeout(asked.timeout.as_deref())?,
             proxy_auth: asked.upstream_proxy_auth.map(PathBuf::from),
             max_turns: asked.max_turns.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),

@@ -2,6 +2,7 @@
 //! the calling thread and what it starts, so they come before the first thread; both refuse to begin where there is a second one.
 //! Landlock governs files and TCP ports and lacks connecting to Unix sockets, UDP, netlink and io_uring: those are the filter's.
 
+use crate::sys::file::Dir;
 use crate::sys::filter::{Row, Then, When, program};
 use crate::sys::{proc, raw};
 use libc::{EACCES, EAFNOSUPPORT, ENOSYS, EPERM};
@@ -26,10 +27,11 @@ pub struct Relay {
 }
 
 /// Confines the relay: Landlock as far as the kernel has it, then the socket filter (IPv4 and IPv6 streams only, or Unix streams only;
-/// no ptrace, no io_uring). Returns what took effect, in words for the receipt. A path that does not exist grants nothing and is no error.
-pub fn relay(rules: &Relay) -> io::Result<Vec<String>> {
+/// no ptrace, no io_uring). In `store` files can be made, written and renamed, not read. Returns what took effect, in words for the
+/// receipt. A path that does not exist grants nothing and is no error.
+pub fn relay(rules: &Relay, store: Option<&Dir>) -> io::Result<Vec<String>> {
     alone()?;
-    let mut effect = landlock(rules)?;
+    let mut effect = landlock(rules, store)?;
     let (sockets, streams) = if rules.unix { (UNIX_ONLY, "Unix") } else { (TCP_ONLY, "IPv4 and IPv6") };
     install(&[sockets, RELAY, KERNEL])?;
     effect.push(format!("seccomp: only {streams} streams"));
@@ -61,6 +63,8 @@ const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
+const REMOVE_FILE: u64 = 1 << 5;
+const MAKE_FILE: u64 = 1 << 8;
 const TRUNCATE: u64 = 1 << 14;
 const CONNECT_TCP: u64 = 1 << 1;
 
@@ -88,7 +92,7 @@ pub fn landlock_abi() -> io::Result<u32> {
     raw::landlock_abi()
 }
 
-fn landlock(rules: &Relay) -> io::Result<Vec<String>> {
+fn landlock(rules: &Relay, store: Option<&Dir>) -> io::Result<Vec<String>> {
     let abi = match raw::landlock_abi() {
         Ok(n) => n,
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => {
@@ -106,6 +110,9 @@ fn landlock(rules: &Relay) -> io::Result<Vec<String>> {
         for path in paths {
             allow(&ruleset, path, on_file & governed.files, on_directory & governed.files)?;
         }
+    }
+    if let Some(dir) = store {
+        raw::landlock_path(&ruleset, WRITE_FILE | MAKE_FILE | REMOVE_FILE, dir)?;
     }
     if governed.ports != 0 {
         for port in &rules.ports {

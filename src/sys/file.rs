@@ -80,6 +80,14 @@ impl Dir {
         Ok(made)
     }
 
+    /// Makes a subdirectory, or opens it where it is there.
+    pub fn make_or_open(&self, name: &str, mode: u32) -> io::Result<Dir> {
+        match self.make(name, mode) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.below(name),
+            made => made,
+        }
+    }
+
     /// Opens an existing subdirectory, no link.
     pub fn below(&self, name: &str) -> io::Result<Dir> {
         Ok(Dir { fd: rustix::fs::openat(&self.fd, component(name)?, DIRECTORY, Mode::empty())? })
@@ -226,6 +234,19 @@ impl Dir {
     /// entries); returns the paths it changed. The flag is true where the walk was not finished.
     pub fn clear_set_id(&self, most: usize) -> io::Result<(Vec<String>, bool)> {
         crate::sys::tree::clear_set_id(&self.fd, most)
+    }
+}
+
+impl From<OwnedFd> for Dir {
+    /// A directory that was handed over open.
+    fn from(fd: OwnedFd) -> Dir {
+        Dir { fd }
+    }
+}
+
+impl From<Dir> for OwnedFd {
+    fn from(dir: Dir) -> OwnedFd {
+        dir.fd
     }
 }
 

@@ -1,10 +1,26 @@
 //! SHA-256 and hexadecimal. Pure. Called where records are chained and files are named by content.
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 /// SHA-256 of `bytes` as 64 lower-case hexadecimal digits.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
+}
+
+/// SHA-256 of what comes in pieces.
+#[derive(Default)]
+pub struct Digest(Sha256);
+
+impl Digest {
+    /// The next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// As `sha256_hex`.
+    pub fn hex(self) -> String {
+        hex(&self.0.finalize())
+    }
 }
 
 /// Lower-case hexadecimal.

@@ -97,7 +97,7 @@ pub fn python_child(as_relay: bool) {
             ports: vec![],
             unix: false,
         };
-        confine::relay(&rules).unwrap();
+        confine::relay(&rules, None).unwrap();
     } else {
         confine::boxed().unwrap();
     }
@@ -257,7 +257,7 @@ pub fn threads_child() {
     let thread = sanduk::sys::serve::spawn("second", body).unwrap();
     tell("boxed", confine::boxed());
     let none = confine::Relay { read: vec![], execute: vec![], write: vec![], ports: vec![], unix: false };
-    tell("relay", confine::relay(&none));
+    tell("relay", confine::relay(&none, None));
     tell("user", proc::become_user(64_200, 64_200));
     drop(end);
     thread.join().unwrap();

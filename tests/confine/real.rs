@@ -116,7 +116,7 @@ pub fn real_child() {
         net::connect_unix(Path::new("/run"), ENGINE, PATIENCE).unwrap();
     }
 
-    let effect = confined(&Upstream {
+    let upstream = Upstream {
         tls,
         host: "attest.test".into(),
         port: number("ALLOWED"),
@@ -124,7 +124,8 @@ pub fn real_child() {
         ca_file: None,
         openssl: openssl.clone(),
         ..Upstream::default()
-    });
+    };
+    let effect = confined(&upstream, None);
     say(&format!("effect={}", effect.unwrap().join("; ")));
 
     let maybe = |name: &str, there: bool, result: io::Result<()>| match there {

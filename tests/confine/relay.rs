@@ -118,7 +118,7 @@ pub fn relay_child() {
     }
     net::connect_unix(&dir, "engine.sock", PATIENCE).unwrap();
 
-    let effect = confine::relay(&rules).unwrap().join("; ");
+    let effect = confine::relay(&rules, None).unwrap().join("; ");
 
     let conn = listener.accept().unwrap();
     conn.write_all(&[b"hi"], PATIENCE).unwrap();

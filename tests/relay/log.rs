@@ -17,7 +17,7 @@ fn one_call(provider: &Provider, dir: &Path) {
 }
 
 fn verified(dir: &Path) -> Found {
-    verify::verify(&dir.join("log/calls.jsonl"), None).unwrap()
+    verify::verify(&dir.join("log/calls.jsonl"), None, None).unwrap()
 }
 
 /// A relay on this directory that is expected not to start.
@@ -153,7 +153,7 @@ fn a_disk_that_fills_up_stops_the_relay() {
     let log = std::fs::read(dir.join("out")).unwrap();
     let whole = log.iter().rposition(|b| *b == b'\n').unwrap() + 1;
     std::fs::write(dir.join("whole"), &log[..whole]).unwrap();
-    let found = verify::verify(&dir.join("whole"), None).unwrap();
+    let found = verify::verify(&dir.join("whole"), None, None).unwrap();
     assert!(found.holds, "{found:?}");
     // The provider got nothing that is not recorded.
     assert!(served > 0 && provider.seen().len() as u64 <= found.calls, "{served} {found:?}");

@@ -62,6 +62,7 @@ fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &st
             secrets: secrets.as_raw_fd(),
             log: log.as_raw_fd(),
             notes: notes_in.as_raw_fd(),
+            bodies: None,
         },
         preflight,
     };

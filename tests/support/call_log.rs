@@ -35,6 +35,7 @@ pub fn verdict(call: u64) -> Record {
         clamped,
         reserved_picodollars,
         reserved_tokens,
+        body: None,
     })
 }
 
@@ -52,6 +53,7 @@ pub fn outcome(call: u64) -> Record {
         charged_picodollars,
         charged_tokens,
         counts,
+        body: None,
     })
 }
 
