@@ -118,6 +118,7 @@ pub mod relay {
     pub mod log;
     mod log_order;
     pub mod log_read;
+    pub mod note;
     pub mod policy;
     pub mod policy_fields;
     mod policy_forms;
@@ -148,6 +149,7 @@ pub mod relay {
 /// One run: what it is, its record, its keeper, its report.
 #[forbid(unsafe_code)]
 pub mod run {
+    pub mod asked;
     pub mod boxes;
     pub mod channel;
     pub mod container;

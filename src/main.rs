@@ -12,6 +12,7 @@ use sanduk::relay::foreground::{Foreground, Listen, foreground};
 use sanduk::relay::start::Grants;
 use sanduk::relay::stunnel;
 use sanduk::relay::upstream::{Ways, parse_upstream, reach};
+use sanduk::run::asked::Asked;
 use sanduk::run::{boxes, guarded, image, key, life, shell, spec};
 use sanduk::sys::{env, exec, proc};
 use sanduk::wire::text;
@@ -165,9 +166,9 @@ fn operand(given: &Given) -> Result<Option<&str>, Error> {
     }
 }
 
-fn asked(given: &Given) -> Result<spec::Asked, Error> {
+fn asked(given: &Given) -> Result<Asked, Error> {
     let text = |flag| given.value(flag).map(str::to_string);
-    Ok(spec::Asked {
+    Ok(Asked {
         task: operand(given)?.map(str::to_string),
         task_file: text("task-file"),
         workdir: text("workdir"),

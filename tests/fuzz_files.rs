@@ -7,10 +7,11 @@ mod mutate;
 
 use mutate::Random;
 use sanduk::relay::log_read::Reader;
+use sanduk::relay::note::Denied;
 use sanduk::relay::record::{
     Again, Counts, End, Line, NO_PREV, Outcome, Record, Resumed, Start, VERSION, Verdict,
 };
-use sanduk::relay::start::{Denied, Grants};
+use sanduk::relay::start::Grants;
 use sanduk::run::state;
 use sanduk::wire::digest::sha256_hex;
 use sanduk::wire::money::Money;

@@ -198,8 +198,8 @@ fn a_body_of_names_takes_no_quadratic_time() {
         text.extend_from_slice(b"\"end\":0}");
         text
     };
-    assert!(scan(&body(300_000)).is_ok());
-    assert_eq!(scan(&body(1_100_000)).unwrap_err().why, "too many member names");
+    assert!(scan(&body(65_000)).is_ok());
+    assert_eq!(scan(&body(300_000)).unwrap_err().why, "too many member names");
     // The same escaped name again and again.
     let same = [b"{".to_vec(), b"\"\\u0061\":0,".repeat(300_000), b"\"b\":0}".to_vec()].concat();
     assert!(scan(&same).is_err());

@@ -4,8 +4,8 @@
 use crate::error::Error;
 use crate::limits;
 use crate::relay::log_read::{self, Reader, What};
+use crate::relay::note::Denied;
 use crate::relay::record::{Again, End, Line, NO_PREV, Record, Resumed, Verdict};
-use crate::relay::start::Denied;
 use crate::sys::{file, proc};
 use crate::wire::{digest, text};
 use std::fs::File;

@@ -6,7 +6,8 @@
 //! absent (`#[serde(default)]`); what changes or drops one is another version.
 
 use crate::relay::caps::Capped;
-use crate::relay::start::{Denied, Grants};
+use crate::relay::note::Denied;
+use crate::relay::start::Grants;
 use crate::relay::usage::Usage;
 use crate::wire::money::Money;
 use serde::{Deserialize, Serialize};

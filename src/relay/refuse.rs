@@ -4,9 +4,9 @@
 use crate::catalog::providers::Protocol;
 use crate::error::Exit;
 use crate::limits;
+use crate::relay::note::Denied;
 use crate::relay::policy::Deny;
 use crate::relay::serving::Serving;
-use crate::relay::start::Denied;
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::http::{Bad, Writer};

@@ -4,9 +4,9 @@
 
 use crate::limits;
 use crate::relay::exchange::{self, Answer, Failed};
+use crate::relay::note::{Again, Note};
 use crate::relay::record::Retry;
 use crate::relay::serving::Serving;
-use crate::relay::start::{Again, Note};
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::body::Body;

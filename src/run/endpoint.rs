@@ -8,9 +8,10 @@ use crate::error::Error;
 use crate::relay::proxy;
 use crate::relay::start::Upstream;
 use crate::relay::upstream::{self, Ways, is_loopback, parse_upstream, reach};
+use crate::run::asked::Asked;
 use crate::run::key::Key;
 use crate::run::place;
-use crate::run::spec::{Asked, Spec};
+use crate::run::spec::Spec;
 
 /// The relay's upstream; in open mode only its host and scheme are used, for what is said of it.
 pub fn upstream(

@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::limits;
 use crate::relay::budget::Spent;
-use crate::relay::start::{Note, Ready, Stop};
+use crate::relay::note::{Note, Ready, Stop};
 use crate::run::control::{self, Client};
 use crate::run::held::{Held, Pipes};
 use crate::run::order::{Exited, Said};

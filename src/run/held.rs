@@ -66,7 +66,7 @@ pub struct Held<'a> {
 pub struct Pipes {
     /// `order::Said`, a line each.
     pub keeper: Conn,
-    /// `relay::start::Note`, a line each; none in open mode.
+    /// `relay::note::Note`, a line each; none in open mode.
     pub notes: Option<Conn>,
 }
 

@@ -5,7 +5,7 @@ use crate::engine::plan::{Engine, Mode};
 use crate::engine::{bwrap, docker};
 use crate::error::{Error, Exit};
 use crate::limits;
-use crate::relay::start::Stop;
+use crate::relay::note::Stop;
 use crate::run::control::Client;
 use crate::run::follow::{self, Ending, Watch};
 use crate::run::guarded::Canary;

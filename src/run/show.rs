@@ -3,7 +3,7 @@
 
 use crate::limits;
 use crate::relay::bodies::Kept;
-use crate::relay::start::{Again, Call, Denied};
+use crate::relay::note::{Again, Call, Denied};
 use crate::run::read::Trace;
 use crate::run::receipt::Tally;
 use crate::sys::env::Env;

@@ -2,7 +2,8 @@
 
 use crate::rig::{KEY, Provider, TOKEN, answer, get, post, status};
 use sanduk::relay::caps::Caps;
-use sanduk::relay::start::{Call, Fds, Grants, Note, Order, Upstream};
+use sanduk::relay::note::{Call, Note};
+use sanduk::relay::start::{Fds, Grants, Order, Upstream};
 use sanduk::sys::exec::{self, Child, Feed};
 use sanduk::sys::net;
 use std::io::{BufRead, BufReader, Read, Write};

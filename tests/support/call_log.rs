@@ -1,9 +1,10 @@
 //! Call logs made record by record. For `tests/log_read.rs` and `tests/audit.rs`.
 
+use sanduk::relay::note::Denied;
 use sanduk::relay::record::{
     Again, Counts, End, Line, NO_PREV, Outcome, Record, Resumed, Start, VERSION, Verdict,
 };
-use sanduk::relay::start::{Denied, Grants};
+use sanduk::relay::start::Grants;
 use sanduk::wire::digest::sha256_hex;
 use sanduk::wire::money::Money;
 
