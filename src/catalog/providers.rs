@@ -83,6 +83,10 @@ pub struct Provider {
     pub auth_header: String,
     /// How it carries it.
     pub auth_scheme: Scheme,
+    /// Other headers, lower case, in which clients of it send theirs; looked at where `auth_header` is absent. What goes upstream is
+    /// always `auth_header`.
+    #[serde(default)]
+    pub token_also: Vec<(String, Scheme)>,
     /// Variable the host key is read from.
     pub key_variable: String,
     /// False where a run without any key is right (a local server).

@@ -20,14 +20,20 @@ pub fn host(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
     Err(Refusal::new(421, "this relay does not answer to that Host"))
 }
 
-/// The run token, in the provider's own header and nowhere else, once.
+/// The run token, once, in the provider's own header; where that is absent, in another that its clients use.
 pub fn token(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
-    let name = relay.provider.auth_header.as_str();
-    let given = http::one(&head.fields, name)?.and_then(|v| presented(relay.provider.auth_scheme, v));
-    if given.is_some_and(|given| relay.token.same(given)) {
-        return Ok(());
+    let provider = &relay.provider;
+    let own = (provider.auth_header.as_str(), provider.auth_scheme);
+    let also = provider.token_also.iter().map(|(name, scheme)| (name.as_str(), *scheme));
+    for (name, scheme) in std::iter::once(own).chain(also) {
+        let Some(value) = http::one(&head.fields, name)? else { continue };
+        // The first that is there decides: two chances would be two readings.
+        return match presented(scheme, value) {
+            Some(given) if relay.token.same(given) => Ok(()),
+            _ => Err(Refusal::new(401, format!("what is in {name} is not the run token"))),
+        };
     }
-    Err(Refusal::new(401, format!("the run token is not in {name}")))
+    Err(Refusal::new(401, format!("the run token is not in {}", provider.auth_header)))
 }
 
 /// The credential in a header's value. The scheme's name is case-insensitive (RFC 9110 11.1).

@@ -175,12 +175,20 @@ fn trap_51_tokens() {
         ("x-api-key:\r\n", "401"),
         ("x-api-key: RUNTOKE\r\n", "401"),
         ("x-api-key: RUNTOKENX\r\n", "401"),
-        ("authorization: Bearer RUNTOKEN\r\n", "401"),
+        // As the newer SDKs send it, where there is no x-api-key.
+        ("authorization: Bearer RUNTOKEN\r\n", "200"),
+        ("authorization: Bearer RUNTOKE\r\n", "401"),
+        ("authorization: Basic RUNTOKEN\r\n", "401"),
+        ("authorization: Bearer RUNTOKEN\r\nx-api-key: other\r\n", "401"),
+        ("authorization: Bearer other\r\nx-api-key: RUNTOKEN\r\n", "200"),
         ("x-api-key: RUNTOKEN\r\nX-API-KEY: RUNTOKEN\r\n", "400"),
         ("x-api-key: RUNTOKEN\r\n", "200"),
     ] {
         assert_eq!(status(&relay.ask(&with(fields))), want, "{fields}");
     }
+    // Upstream the key goes in the provider's own header, and what came in the other does not.
+    let heads = provider.seen().into_iter().map(|s| s.head.to_lowercase());
+    assert!(heads.into_iter().all(|h| !h.contains("runtoken") && !h.contains("authorization")));
 }
 
 #[test]
