@@ -14,6 +14,8 @@ mod money;
 mod provider_side;
 #[path = "relay/proxy.rs"]
 mod proxy;
+#[path = "relay/resources.rs"]
+mod resources;
 #[path = "relay/retry.rs"]
 mod retry;
 #[path = "relay/rig.rs"]
