@@ -80,6 +80,8 @@ struct State {
     called: Option<Duration>,
     /// A spare is wanted, once for each call.
     wanted: bool,
+    /// `tend` waits without an end. Otherwise it looks again by itself, early enough, and waking it would cost each call a system call.
+    parked: bool,
 }
 
 impl Pool {
@@ -108,8 +110,11 @@ impl Pool {
         let mut state = self.state();
         let oldest = if state.idle.len() >= limits::POOL_LINKS { Some(state.idle.remove(0)) } else { None };
         state.idle.push((link, proc::monotonic()));
+        let parked = std::mem::take(&mut state.parked);
         drop(state);
-        self.changed.notify_one();
+        if parked {
+            self.changed.notify_one();
+        }
         // Closing may wait for a child; not under the lock.
         drop(oldest);
     }
@@ -118,8 +123,11 @@ impl Pool {
     pub fn called(&self) {
         let mut state = self.state();
         (state.called, state.wanted) = (Some(proc::monotonic()), self.spares() && state.spare.is_none());
+        let wanted = state.wanted;
         drop(state);
-        self.changed.notify_one();
+        if wanted {
+            self.changed.notify_one();
+        }
     }
 
     /// A connection that has served nobody: the spare where it is still good, else a new one.
@@ -186,7 +194,10 @@ impl Pool {
                         let left = at.saturating_sub(now);
                         self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                     }
-                    None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    None => {
+                        state.parked = true;
+                        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+                    }
                 };
             }
         }
