@@ -25,7 +25,7 @@ demo: setup ## the main job for real: built-in agent, sealed box, scripted model
 	@TARGET=$(TARGET) sh tests/support/demo.sh
 
 test: test-fast audit ## everything: test-fast, audit, sealed boxes on bwrap
-	@$(CARGO) test --locked
+	@$(CARGO) test --locked --no-fail-fast
 	@sh tests/support/summary.sh
 
 test-fast: setup ## formatting, lints, unit tests; no engine

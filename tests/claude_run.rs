@@ -149,10 +149,17 @@ fn whole_runs_that_end_badly() {
         bad(refused(401, &[]), 1, "failed", "401", 2),
         bad(refused(402, &[]), 1, "failed", "402", 2),
         bad(refused(403, &[]), 1, "failed", "403", 2),
-        bad(refused(429, &[]), 1, "failed", "429", 4),
-        bad(refused(429, &[["retry-after", "1"]]), 1, "failed", "429", 4),
+        // The relay asks again for the agent, which then takes its word for it.
+        Bad { flags: &["--retry-for", "2"], ..bad(refused(429, &[]), 1, "failed", "429", 2) },
+        Bad { flags: &["--retry-for", "3"], ..bad(refused(529, &[]), 1, "failed", "529", 2) },
         bad(refused(429, &[["retry-after", "7200"]]), 1, "failed", "429", 2),
-        bad(refused(529, &[]), 1, "failed", "529", 4),
+        // Left to the agent.
+        Bad { flags: &["--retry-for", "0"], ..bad(refused(429, &[]), 1, "failed", "429", 4) },
+        Bad {
+            flags: &["--retry-for", "0"],
+            ..bad(refused(429, &[["retry-after", "1"]]), 1, "failed", "429", 4)
+        },
+        Bad { flags: &["--retry-for", "0"], ..bad(refused(529, &[]), 1, "failed", "529", 4) },
         Bad { calls: 3..=6, ..bad(cut, 1, "failed", "lost (ECONNRESET)", 0) },
         Bad { flags: &["--max-turns", "1"], ..bad(again, 5, "cap", "turn limit", 1) },
     ];

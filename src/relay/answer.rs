@@ -62,7 +62,7 @@ pub struct Head {
     pub reader: Reader,
 }
 
-/// Reads the head in `buf[start..filled]` and makes the client's. `None`: a head that `exchange` accepted is not there (a fault).
+/// Reads the head of `answer` in `buf` and makes the client's. `None`: a head that `exchange` accepted is not there (a fault).
 pub fn head(
     provider: &Provider,
     protocol: Protocol,
@@ -70,9 +70,9 @@ pub fn head(
     streamed: bool,
     last: bool,
     buf: &[u8],
-    at: (usize, usize),
+    answer: &Answer,
 ) -> Result<Option<Head>, Bad> {
-    let (start, filled) = at;
+    let (start, filled) = (answer.start, answer.filled);
     let Some((r, used)) = http::response(buf.get(start..filled).unwrap_or_default(), method)? else {
         return Ok(None);
     };
@@ -80,7 +80,7 @@ pub fn head(
         r.fields.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map_or(&b""[..], |f| f.value)
     };
     let reader = Reader::new(protocol, r.status, value("content-type"), value("content-encoding"), streamed);
-    let bytes = client_head(provider, &r, last)?;
+    let bytes = client_head(provider, &r, last, answer.given_up)?;
     Ok(Some(Head {
         status: r.status,
         framing: r.framing,
@@ -91,10 +91,14 @@ pub fn head(
     }))
 }
 
-fn client_head(provider: &Provider, r: &Response<'_>, last: bool) -> Result<Vec<u8>, Bad> {
+fn client_head(provider: &Provider, r: &Response<'_>, last: bool, given_up: bool) -> Result<Vec<u8>, Bad> {
     let mut w = Writer::response(r.status);
+    if given_up {
+        w.field("x-should-retry", b"false")?;
+    }
     for f in &r.fields {
-        if goes_back(provider, f) && !inject::named_by_connection(&r.fields, f.name) {
+        let said = given_up && f.name.eq_ignore_ascii_case("x-should-retry");
+        if goes_back(provider, f) && !said && !inject::named_by_connection(&r.fields, f.name) {
             w.field(f.name, f.value)?;
         }
     }

@@ -195,9 +195,15 @@ fn call(
         Err(failed) => return Err(open.failed(failed)),
     };
     drop(parts);
-    let at = (answer.start, answer.filled);
-    let back =
-        answer::head(&relay.provider, route.protocol, head.method, judged.streamed, head.close, scratch, at);
+    let back = answer::head(
+        &relay.provider,
+        route.protocol,
+        head.method,
+        judged.streamed,
+        head.close,
+        scratch,
+        &answer,
+    );
     let Ok(Some(back)) = back else {
         return Err(open.failed(Failed::Broken("the head of its answer cannot be read".into())));
     };

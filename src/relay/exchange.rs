@@ -15,6 +15,8 @@ pub struct Answer {
     pub start: usize,
     /// Bytes in the buffer.
     pub filled: usize,
+    /// It was asked for several times here, and is an overload still.
+    pub given_up: bool,
     /// The whole request was sent, so the connection may serve again.
     pub sent_whole: bool,
 }
@@ -88,7 +90,7 @@ fn once(
                 start = start.saturating_add(used);
                 continue;
             }
-            Ok(Some(_)) => return Ok(Answer { link, start, filled, sent_whole }),
+            Ok(Some(_)) => return Ok(Answer { link, start, filled, given_up: false, sent_whole }),
             Ok(None) => {}
             Err(bad) => return Err(broken(bad.why())),
         }

@@ -39,8 +39,7 @@ pub fn check(provider: &Provider, pool: &Pool, key: &Secret) -> Result<(), Error
             Failed::Broken(why) => format!("it gave no answer: {why}"),
         })
     })?;
-    let at = (answer.start, answer.filled);
-    match answer::head(provider, Protocol::Plain, "GET", false, true, &buf, at) {
+    match answer::head(provider, Protocol::Plain, "GET", false, true, &buf, &answer) {
         Ok(Some(head)) if matches!(head.status, 401 | 403) => {
             let why = format!("it refused the key (status {})", head.status);
             Err(bad(why).remedy(format!("check {}", provider.key_variable)))

@@ -33,9 +33,11 @@ pub fn ask(asker: &Asker<'_>, parts: &[&[u8]], buf: &mut [u8]) -> Result<Answer,
     let mut tries = 1u32;
     let until = proc::monotonic().saturating_add(relay.pool.upstream().retry_for);
     loop {
-        let answer = exchange::ask(&relay.pool, parts, asker.method, buf, limits::UPSTREAM_IDLE)?;
+        let mut answer = exchange::ask(&relay.pool, parts, asker.method, buf, limits::UPSTREAM_IDLE)?;
         let head = buf.get(answer.start..answer.filled).unwrap_or_default();
         let Some((status, wait)) = overload(head, asker.method, tries) else { return Ok(answer) };
+        // A client that tried again then would have us wait as long once more, and once more.
+        answer.given_up = tries > 1;
         if proc::monotonic().saturating_add(wait) >= until || !waited(asker, status, wait, tries) {
             return Ok(answer);
         }

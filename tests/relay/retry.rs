@@ -76,6 +76,8 @@ fn the_last_answer_is_handed_on_when_the_time_is_up() {
     let relay = Relay::start(&provider, &["--log-dir", "log", "--retry-for", "2"]);
     let got = ask(&relay, &post(MESSAGES, "", BODY), "busy\"}");
     assert!(status(&got) == "503" && got.contains("Retry-After: 0\r\n"), "{got}");
+    // The client would only have the same again.
+    assert!(got.contains("x-should-retry: false\r\n"), "{got}");
     let tries = provider.seen().len();
     assert!(tries > 1, "asked once");
     assert_eq!(outcome(&relay)["tries"], tries);
