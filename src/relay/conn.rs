@@ -21,7 +21,6 @@ use crate::relay::{admit, bodies, receive};
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::http::{self, Framing, Request};
-use crate::wire::money::Money;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -374,7 +373,7 @@ impl Open<'_> {
             tries: 1,
             charged_picodollars: self.relay.recorded(charge.money),
             charged_tokens: self.relay.recorded(charge.tokens),
-            counts: counts(self.relay, &usage),
+            counts: Counts::of(&usage, &self.relay.guard),
             body: self.kept.take(),
         };
         let call = match self.relay.settle(outcome) {
@@ -401,21 +400,6 @@ impl Open<'_> {
         }));
         self.relay.settled(&self.hold, &charge);
         true
-    }
-}
-
-fn counts(relay: &Serving, usage: &Usage) -> Counts {
-    Counts {
-        input: usage.input,
-        cache_read: usage.cache_read,
-        cache_write: usage.cache_write,
-        output: usage.output,
-        reasoning: usage.reasoning,
-        cost: usage.cost.map(Money::dollars),
-        owed: usage.owed,
-        complete: usage.complete,
-        // Decoded here first, so no search has seen it yet.
-        model: usage.model.clone().filter(|m| !relay.guard.key_in(m.as_bytes())),
     }
 }
 

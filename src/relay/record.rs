@@ -6,6 +6,7 @@
 //! absent (`#[serde(default)]`); what changes or drops one is another version.
 
 use crate::relay::caps::Capped;
+use crate::relay::leak::Guard;
 use crate::relay::note::Denied;
 use crate::relay::start::Grants;
 use crate::relay::usage::Usage;
@@ -200,8 +201,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// As they are recorded.
-    pub fn of(usage: &Usage) -> Counts {
+    /// As they are recorded. A model's name that holds the key is left out: it was decoded here first, so no search has seen it yet.
+    pub fn of(usage: &Usage, guard: &Guard) -> Counts {
         Counts {
             input: usage.input,
             cache_read: usage.cache_read,
@@ -211,7 +212,7 @@ impl Counts {
             cost: usage.cost.map(Money::dollars),
             owed: usage.owed,
             complete: usage.complete,
-            model: usage.model.clone(),
+            model: usage.model.clone().filter(|m| !guard.key_in(m.as_bytes())),
         }
     }
 }
