@@ -127,6 +127,9 @@ fn trap_49_paths_and_queries() {
     ] {
         assert_eq!(status(&relay.ask(&get(path, ""))), "403", "{path}");
     }
+    // A route is a path with its method.
+    assert_eq!(status(&relay.ask(&get("/v1/messages", ""))), "403");
+    assert_eq!(status(&relay.ask(&post("/v1/models", "", &body("")))), "403");
     assert!(provider.seen().is_empty());
     assert_eq!(status(&relay.ask(&get("/v1/models?limit=3&x=/v1/files", ""))), "200");
     assert!(provider.seen()[0].head.starts_with("GET /v1/models?limit=3&x=/v1/files HTTP/1.1\r\n"));
