@@ -61,7 +61,13 @@ elif [ -z "$python" ]; then
   echo "bench: no python3: the rows of docker are left out"
 else
   version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-  ROUNDS=$((rounds * 3)) "$python" tests/support/bench_docker.py "$bin" "$t/w" "$(stat -c %u:%g "$t/w")" "sanduk-claude:$version" || true
+  tool=
+  if "$python" -m venv "$t/tool" >/dev/null 2>&1 && "$t/tool/bin/pip" -q install sanduk==0.3.1 >/dev/null 2>&1; then
+    tool="$t/tool/bin/sanduk"
+  else
+    echo "bench: the Python tool could not be installed; its row is left out"
+  fi
+  TOOL=$tool ROUNDS=$((rounds * 3)) "$python" tests/support/bench_docker.py "$bin" "$t/w" "$(stat -c %u:%g "$t/w")" "sanduk-claude:$version" || true
 fi
 
 . tests/support/bench_relay.sh

@@ -141,6 +141,31 @@ def alone(network, url):
     return run(argv, codes=(1,))[1]
 
 
+def tool_image():
+    """The Python tool adds a command line to an image's entrypoint; ours has none, so one is made that has, and removed again."""
+    text = f'FROM {CLAUDE}\nENTRYPOINT ["/usr/local/bin/claude"]\nENV HOME=/tmp\nUSER {USER}\n'
+    made = subprocess.run(["docker", "build", "-q", "-t", TOOL_IMAGE, "-"], input=text, capture_output=True, text=True, check=False)
+    return made.returncode == 0
+
+
+def tool():
+    """A sealed run of the Python tool, its network and its relay included."""
+    return run([TOOL, "run", "x", "-w", WORK, "--runtime", "docker", "--mode", "sealed", "--agent", "claude", "--provider", "anthropic",
+                "--image", TOOL_IMAGE, "--cpus", str(min(os.cpu_count() or 1, 4)), "--upstream", local], codes=(1,))[1]
+
+
+TOOL, TOOL_IMAGE = os.environ.get("TOOL", ""), f"sanduk-bench-tool:{os.getpid()}"
 # The network of a bridge takes docker a while to make; the host's costs nothing, and holds nothing.
-rows("until Claude Code's first call", lambda: run(common + ["--agent", "claude"], codes=(1,))[1],
-     {"docker run (bridge)": lambda: alone("bridge", bridge), "docker run --network host": lambda: alone("host", local)})
+beside = {"docker run (bridge)": lambda: alone("bridge", bridge), "docker run --network host": lambda: alone("host", local)}
+networks = ["docker", "network", "ls", "-q", "-f", "name=^sanduk-net$"]
+there = subprocess.run(networks, capture_output=True, text=True, check=False).stdout.strip()
+with_tool = bool(TOOL) and tool_image()
+if with_tool:
+    beside["the Python tool, sealed"] = tool
+try:
+    rows("until Claude Code's first call", lambda: run(common + ["--agent", "claude"], codes=(1,))[1], beside)
+finally:
+    if with_tool:
+        subprocess.run(["docker", "rmi", TOOL_IMAGE], capture_output=True, check=False)
+        if not there:
+            subprocess.run(["docker", "network", "rm", "sanduk-net"], capture_output=True, check=False)
