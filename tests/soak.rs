@@ -18,6 +18,7 @@ mod watch;
 
 use load::Load;
 use rig::{Place, Relay};
+use sanduk::limits;
 use sanduk::relay::log_read::Reader;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -30,6 +31,10 @@ use watch::{Sample, assert_back_to, assert_no_trend};
 
 /// Client threads of one variant; some hold a second connection for a moment.
 const CLIENTS: u64 = 32;
+
+/// As long as a client of an overloaded provider waits; the default, a minute, would leave the clients mostly waiting, and be as long as
+/// their own patience.
+const RETRY_FOR: &str = "2s";
 
 fn seconds() -> u64 {
     std::env::var("SANDUK_SOAK").ok().map_or(20, |n| n.parse().unwrap())
@@ -97,7 +102,7 @@ fn forwarder_role() {
 
 fn start(upstream: &str, more: &[&str], unix: bool) -> Relay {
     let anywhere = rig::Provider::plain();
-    let mut args = vec!["--upstream", upstream, "--log-dir", "log", "-q"];
+    let mut args = vec!["--upstream", upstream, "--log-dir", "log", "-q", "--retry-for", RETRY_FOR];
     args.extend(more);
     Relay::listening(&anywhere, unix, &args)
 }
@@ -108,7 +113,7 @@ fn load(at: SocketAddr, time: Duration) -> Load {
         begun: Instant::now(),
         time,
         refused: AtomicU64::new(0),
-        most_refused: sanduk::limits::REFUSALS * 8 / 10,
+        most_refused: limits::REFUSALS * 8 / 10,
         done: Mutex::default(),
     }
 }
@@ -141,7 +146,8 @@ fn soak(what: &str, at: SocketAddr, relay: &mut Relay, forwarder: Option<u32>) {
             at_rest(at, relay.pid());
             before
         },
-        rig::PATIENCE,
+        // Kept connections, and the spare, are closed after their time.
+        limits::POOL_IDLE + limits::SPARE_TIME + rig::PATIENCE,
     );
     if let (Some(pid), Some(before)) = (forwarder, forwarder_before) {
         assert_no_trend("forwarder", &forwarder_samples);

@@ -69,13 +69,17 @@ pub fn client(load: &Load, seed: u64) {
     }
 }
 
+/// After this much silence the relay hangs: longer than all that it may take for one call (a handshake, tries, a stalling provider), on a
+/// slow machine too.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 fn connect(load: &Load) -> TcpStream {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         match TcpStream::connect_timeout(&load.at, Duration::from_secs(30)) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_write_timeout(Some(PATIENCE)).unwrap();
                 stream.set_nodelay(true).unwrap();
                 return stream;
             }
