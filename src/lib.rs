@@ -119,6 +119,7 @@ pub mod relay {
     mod log_order;
     pub mod log_read;
     pub mod note;
+    pub mod notes;
     pub mod policy;
     pub mod policy_fields;
     mod policy_forms;

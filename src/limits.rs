@@ -237,8 +237,10 @@ pub const MINI_BASH_MOST: Duration = Duration::from_secs(600);
 pub const MINI_EVENT_BYTES: usize = 16 * 1024 * 1024;
 /// The question whether the key is good; it decides before a box exists, so a person waits for it.
 pub const PREFLIGHT_TIME: Duration = Duration::from_secs(15);
-/// Longest a note may wait for an asker that does not read.
+/// Longest a note may wait for an asker that does not read; those behind it do not wait until it reads again.
 pub const NOTE_TIME: Duration = Duration::from_secs(5);
+/// The note that ends the run waits so long for an asker that was stopped: nothing is served behind it.
+pub const LAST_NOTE_TIME: Duration = Duration::from_secs(24 * 3600);
 /// Data of one server-sent event: `response.completed` repeats all output of a call, a few hundred KiB.
 pub const SSE_EVENT_BYTES: usize = 8 * 1024 * 1024;
 /// Bytes inflated from one gzip answer; a stream that long is no chat.

@@ -9,6 +9,7 @@ use crate::relay::budget::Meter;
 use crate::relay::caps::{Capped, Caps};
 use crate::relay::log::Log;
 use crate::relay::note::{Note, Ready, Stop};
+use crate::relay::notes::Notes;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
 use crate::relay::record::{Record, Start, VERSION};
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// What a relay is to do. Holds no secret: key and token come on a descriptor of their own.
 #[derive(Debug, Serialize, Deserialize)]
@@ -173,7 +174,7 @@ pub fn role() -> Result<Exit, Error> {
     let secrets = secrets::read(fd(secrets)?)?;
     let (listener, log) = (Listener::new(fd(listener)?), fd(log)?);
     let bodies = bodies.map(fd).transpose()?.map(Dir::from);
-    let notes = Arc::new(Mutex::new(Conn::new(fd(notes)?)));
+    let notes = Arc::new(Notes::new(Conn::new(fd(notes)?)));
     match begin(order, secrets, listener, (log, bodies), &notes) {
         Ok(serving) => {
             wait_for_end_of_life();
@@ -185,7 +186,7 @@ pub fn role() -> Result<Exit, Error> {
         Err(stop) => {
             let exit = stop.exit();
             let why = stop.to_string();
-            tell(&notes, &Note::Refused(Stop { why, exit: exit.code() }));
+            notes.tell(&Note::Refused(Stop { why, exit: exit.code() }));
             Ok(exit)
         }
     }
@@ -197,7 +198,7 @@ fn begin(
     secrets: Secrets,
     listener: Listener,
     kept: (OwnedFd, Option<Dir>),
-    notes: &Arc<Mutex<Conn>>,
+    notes: &Arc<Notes>,
 ) -> Result<Arc<Serving>, Error> {
     let (log, bodies) = kept;
     let log = Log::open(File::from(log), &mut |_| {})?;
@@ -225,7 +226,7 @@ fn begin(
         log,
         meter,
         bodies: bodies.map(Bodies::new),
-        tell: Box::new(move |note| tell(&of, &note)),
+        tell: Box::new(move |note| of.tell(&note)),
         // The asker, told by a note, ends the run; until then every request is refused.
         ended: Box::new(|_| {}),
     }));
@@ -250,17 +251,6 @@ fn read_order() -> Result<Order, Error> {
         return Err(bad(&"it has no end"));
     }
     serde_json::from_slice(&line).map_err(|e| bad(&e))
-}
-
-/// One JSON line. An asker that is gone, or does not read, is not worth a call: its end reaches us by the life pipe.
-fn tell(notes: &Mutex<Conn>, note: &Note) {
-    let Ok(mut line) = serde_json::to_vec(note) else {
-        return;
-    };
-    line.push(b'\n');
-    if let Ok(conn) = notes.lock() {
-        let _ = conn.write_all(&[&line], limits::NOTE_TIME);
-    }
 }
 
 /// The first record: what this relay was told to allow.
