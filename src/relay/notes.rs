@@ -143,6 +143,7 @@ mod tests {
 
     /// One waits, the others do not; what was begun is ended before another line, and what is left out is said.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "tests make their own files and threads")]
     fn an_asker_that_does_not_read() {
         let Some((reader, notes)) = pipe() else { panic!("no pipe") };
         for n in 0..40 {
