@@ -178,13 +178,14 @@ pub const POOL_LINKS: usize = 128;
 pub const ORDER_BYTES: usize = 256 * 1024;
 /// A run token.
 pub const TOKEN_BYTES: usize = 1024;
-/// An old `calls.jsonl` that is read to go on with its chain; a larger one must be moved away.
-pub const LOG_BYTES: u64 = 256 * 1024 * 1024;
+/// Longest `calls.jsonl`: look-ups and calls to a dead provider count against no cap, and each leaves lines. Then the run ends, and an old
+/// log of that length must be moved away. What the calls under way still get lies within the 16 MiB to `LOG_READ_BYTES`.
+pub const LOG_BYTES: u64 = 1008 * 1024 * 1024;
 /// One line of `calls.jsonl`: the longest is a `start` with the whole policy, which comes in an order of `ORDER_BYTES`.
 pub const LOG_LINE_BYTES: u64 = 1024 * 1024;
 /// Of an answer so much is kept by `--log-bodies`: as much as a request may have.
 pub const LOG_BODY_BYTES: u64 = 64 * 1024 * 1024;
-/// Bodies kept by one relay, as they passed; text takes about a tenth of it on the disk.
+/// Bodies kept by one relay, as they passed, and a block (4 KiB) for each; text takes about a tenth of it on the disk.
 pub const LOG_BODIES_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 /// Nesting of a record; ours have 2.
 pub const LOG_DEPTH: usize = 32;
@@ -270,7 +271,7 @@ pub const RECEIPT_BYTES: u64 = 1024 * 1024;
 pub const EXPLAINED: usize = 200;
 /// Calls of a log that are in flight at once: `CONNECTIONS` of one relay, and room for one that serves more.
 pub const LOG_IN_FLIGHT: usize = 4096;
-/// `calls.jsonl` read back for head and count; a day of calls is under 10 MiB.
+/// A `calls.jsonl` that `audit` reads: `LOG_BYTES` and what may follow. A day of calls is under 10 MiB.
 pub const LOG_READ_BYTES: u64 = 1024 * 1024 * 1024;
 /// Body of one answer of the control server: `STATUS_BYTES` of text, each byte written as `\u00XX`, and room for the rest.
 pub const CONTROL_BODY_BYTES: u64 = 16 * 1024 * 1024;

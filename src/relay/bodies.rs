@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Name of the directory beside the log.
 pub const DIRECTORY: &str = "bodies";
 
+/// What a file takes of a disk at least.
+const BLOCK: u64 = 4096;
+
 /// A body that `--log-bodies` kept.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
@@ -44,6 +47,7 @@ impl Kept {
 pub struct Bodies {
     dir: Dir,
     bytes: AtomicU64,
+    most: u64,
 }
 
 /// A body on its way into its file.
@@ -72,13 +76,23 @@ pub fn request(relay: &Serving, method: &str, pieces: &[&[u8]]) -> Result<Option
 impl Bodies {
     /// Of a directory that is there.
     pub fn new(dir: Dir) -> Bodies {
-        Bodies { dir, bytes: AtomicU64::new(0) }
+        Bodies { dir, bytes: AtomicU64::new(0), most: limits::LOG_BODIES_BYTES }
     }
 
     /// A body that comes in pieces.
     pub fn begin(&self) -> io::Result<Body<'_>> {
+        self.count(BLOCK)?;
         let to = GzEncoder::new(Fresh::new(&self.dir)?, Compression::fast());
         Ok(Body { of: self, to, digest: Digest::default(), bytes: 0, failed: None })
+    }
+
+    /// So much more is kept.
+    fn count(&self, more: u64) -> io::Result<()> {
+        if self.bytes.fetch_add(more, Ordering::Relaxed).saturating_add(more) <= self.most {
+            return Ok(());
+        }
+        let most = self.most;
+        Err(io::Error::new(io::ErrorKind::StorageFull, format!("{most} bytes are kept already")))
     }
 
     /// A body that is here; its name.
@@ -100,13 +114,7 @@ impl Body<'_> {
         let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
         self.bytes = self.bytes.saturating_add(length);
         self.digest.update(piece);
-        let all = self.of.bytes.fetch_add(length, Ordering::Relaxed).saturating_add(length);
-        self.failed = if all > limits::LOG_BODIES_BYTES {
-            let most = limits::LOG_BODIES_BYTES;
-            Some(io::Error::new(io::ErrorKind::StorageFull, format!("{most} bytes are kept already")))
-        } else {
-            self.to.write_all(piece).err()
-        };
+        self.failed = self.of.count(length).and_then(|()| self.to.write_all(piece)).err();
     }
 
     /// On the disk under its name, which is given back.
@@ -117,5 +125,28 @@ impl Body<'_> {
         let name = self.digest.hex();
         self.to.finish()?.name(&format!("{name}.gz"))?;
         Ok(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCK, Bodies};
+    use crate::sys::file::Dir;
+    use std::sync::atomic::AtomicU64;
+
+    /// What is kept is bounded in sum, small and empty bodies too.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "tests make their own files and threads")]
+    fn many_small_bodies_are_bounded() {
+        let path = std::env::temp_dir().join(format!("sanduk-bodies-{}", std::process::id()));
+        let Ok(dir) = Dir::make_all(&path, 0o700) else { panic!("no directory") };
+        let bodies = Bodies { dir, bytes: AtomicU64::new(0), most: 10 * BLOCK };
+        let kept = (0u8..100).take_while(|n| bodies.keep(&[&[*n; 8]]).is_ok()).count();
+        assert_eq!(kept, 9);
+        let fresh = Bodies { bytes: AtomicU64::new(0), ..bodies };
+        let kept = (0u8..100).take_while(|_| fresh.keep(&[]).is_ok()).count();
+        assert_eq!(kept, 10);
+        let removed = std::fs::remove_dir_all(&path);
+        assert!(removed.is_ok());
     }
 }

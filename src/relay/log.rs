@@ -18,6 +18,8 @@ pub struct Log {
     /// None: a relay in the foreground without `--log-dir`; every act below is then without effect and succeeds.
     file: Option<File>,
     found: Option<Resumed>,
+    /// Its greatest length: what opens a call, tries one again or refuses one is not written beyond.
+    most: u64,
     state: Mutex<State>,
     /// Lines written so far, so that one sync can cover several waiting calls.
     written: AtomicU64,
@@ -27,12 +29,20 @@ pub struct Log {
 
 struct State {
     n: u64,
+    /// Of whole lines.
+    bytes: u64,
     prev: String,
     calls: u64,
     /// The last refusal written, and how often it has come again since.
     denied: Option<(Denied, u64)>,
     /// Why nothing may follow: the last line was written, or one could not be written whole.
     over: Option<&'static str>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State { n: 0, bytes: 0, prev: NO_PREV.into(), calls: 0, denied: None, over: None }
+    }
 }
 
 #[derive(Default)]
@@ -46,7 +56,7 @@ struct Synced {
 impl Log {
     /// No record is kept.
     pub fn none() -> Log {
-        Log::at(None, None, (0, NO_PREV.into(), 0))
+        Log::at(None, None, State::default())
     }
 
     /// Goes on with what is in the file, opened to read and append: each of its lines is given to `seen`. A line torn by a crash is
@@ -58,14 +68,14 @@ impl Log {
         }
         // A new file, or one that is no file: there is nothing to read.
         if file.metadata().map_err(failed)?.len() == 0 {
-            return Ok(Log::at(Some(file), None, (0, NO_PREV.into(), 0)));
+            return Ok(Log::at(Some(file), None, State::default()));
         }
         file.rewind().map_err(failed)?;
         let mut reader = Reader::new(&file, limits::LOG_BYTES);
         let torn = read(&mut reader, seen)?;
         let (lines, calls, open) = (reader.lines(), reader.calls(), reader.open());
-        let at = (lines, reader.head().to_string(), calls);
-        let whole = reader.bytes();
+        let (prev, whole) = (reader.head().to_string(), reader.bytes());
+        let at = State { n: lines, bytes: whole, prev, calls, ..State::default() };
         match torn {
             Torn::No => {}
             Torn::End => (&file).write_all(b"\n").map_err(failed)?,
@@ -75,12 +85,12 @@ impl Log {
         Ok(Log::at(Some(file), Some(Resumed { lines, calls, open, torn }), at))
     }
 
-    fn at(file: Option<File>, found: Option<Resumed>, at: (u64, String, u64)) -> Log {
-        let (n, prev, calls) = at;
+    fn at(file: Option<File>, found: Option<Resumed>, state: State) -> Log {
         Log {
             file,
             found,
-            state: Mutex::new(State { n, prev, calls, denied: None, over: None }),
+            most: limits::LOG_BYTES,
+            state: Mutex::new(state),
             written: AtomicU64::new(0),
             synced: Mutex::new(Synced::default()),
         }
@@ -167,11 +177,18 @@ impl Log {
             serde_json::to_vec(&Line { n, prev: &state.prev, at_ms, record }).map_err(io::Error::other)?;
         let digest = digest::sha256_hex(&text);
         text.push(b'\n');
+        let bytes = state.bytes.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
+        // What is owed to a call or a refusal that has its line already, and the end, always follow.
+        let owed = matches!(record, Record::Outcome(_) | Record::DeniedAgain(_) | Record::End(_));
+        if bytes > self.most && !owed {
+            let why = format!("it would be longer than {} bytes", self.most);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
         if let Err(e) = file.write_all(&text) {
             state.over = Some("an earlier record could not be written");
             return Err(e);
         }
-        (state.n, state.prev) = (n, digest);
+        (state.n, state.prev, state.bytes) = (n, digest, bytes);
         Ok(self.written.fetch_add(1, Ordering::AcqRel).saturating_add(1))
     }
 
@@ -235,11 +252,89 @@ fn refused(bad: log_read::Bad) -> Error {
 #[cfg(test)]
 mod tests {
     use super::Log;
+    use crate::relay::log_read::Reader;
+    use crate::relay::note::Denied;
+    use crate::relay::record::{Counts, Outcome, Record, Retry, Verdict};
+    use std::io::{ErrorKind, Seek};
 
     #[test]
     fn without_a_file_nothing_fails() {
         let log = Log::none();
         assert!(log.close("x").is_ok());
         assert!(log.close("x").is_err(), "nothing follows the end");
+    }
+
+    fn verdict() -> Verdict {
+        Verdict {
+            call: 0,
+            method: "GET".into(),
+            path: "/v1/models".into(),
+            bytes: 0,
+            model: None,
+            streamed: false,
+            clamped: Vec::new(),
+            reserved_picodollars: None,
+            reserved_tokens: None,
+            body: None,
+        }
+    }
+
+    fn outcome(call: u64) -> Record {
+        Record::Outcome(Outcome {
+            call,
+            status: 200,
+            ended: "whole".into(),
+            bytes: 0,
+            millis: 0,
+            charged_picodollars: None,
+            charged_tokens: None,
+            tries: 1,
+            counts: Counts::default(),
+            body: None,
+        })
+    }
+
+    /// A log at its greatest length takes no call, no try and no refusal any more; the calls that it has get their ends, and so does it.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "tests make their own files and threads")]
+    fn a_log_that_is_full_is_ended_and_whole() {
+        let path = std::env::temp_dir().join(format!("sanduk-full-log-{}", std::process::id()));
+        let file = std::fs::OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let Ok(file) = file else { panic!("no file") };
+        let _ = std::fs::remove_file(&path);
+        let Ok(mut copy) = file.try_clone() else { panic!("no copy") };
+        let start = r#"{"n":1,"prev":"0000000000000000000000000000000000000000000000000000000000000000","at_ms":0,"kind":"start","v":1,"version":"0","provider":"p","upstream":"u","sealed":true,"allow_models":[],"max_tokens_cap":null,"allow_server_tools":false,"allow_fields":[]}"#;
+        assert!(std::io::Write::write_all(&mut copy, format!("{start}\n").as_bytes()).is_ok());
+        let Ok(mut log) = Log::open(file, &mut |_| {}) else { panic!("no log") };
+        log.most = 4096;
+        let mut calls = 0;
+        let full = loop {
+            match log.verdict(verdict()) {
+                Ok((call, _)) => calls = call,
+                Err(e) => break e,
+            }
+            assert!(calls < 100, "it grows without end");
+        };
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        assert!(calls > 5 && copy.metadata().is_ok_and(|m| m.len() <= 4096), "{calls}");
+        assert!(
+            log.write_synced(&Record::Retry(Retry { call: 1, r#try: 2, status: 529, wait_ms: 0 })).is_err()
+        );
+        let denied = |path: &str| Denied {
+            method: "GET".into(),
+            path: path.into(),
+            status: 404,
+            why: "x".repeat(300),
+            remedy: String::new(),
+        };
+        assert!(log.denied(denied("/")).is_err());
+        for call in 1..=calls {
+            assert!(log.write(&outcome(call)).is_ok(), "{call}");
+        }
+        assert!(log.close("it is full").is_ok());
+        assert!(copy.rewind().is_ok());
+        let mut reader = Reader::new(&copy, 1 << 20);
+        while let Ok(Some(_)) = reader.advance() {}
+        assert_eq!((reader.calls(), reader.open(), reader.ended()), (calls, 0, true));
     }
 }

@@ -99,7 +99,7 @@ impl Boxes {
     }
 
     fn began(&self, run: &str) -> Option<u64> {
-        let bytes = self.state.receipts.below(run).ok()?.read("receipt.json", limits::LOG_READ_BYTES).ok()?;
+        let bytes = self.state.receipts.below(run).ok()?.read("receipt.json", limits::RECEIPT_BYTES).ok()?;
         serde_json::from_slice::<serde_json::Value>(&bytes).ok()?.get("began")?.as_u64()
     }
 

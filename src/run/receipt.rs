@@ -17,6 +17,8 @@ use crate::wire::digest;
 use crate::wire::money::Money;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
 /// Calls, added up.
@@ -312,13 +314,27 @@ pub fn stats(spec: &Spec, a: &Account<'_>) -> Vec<u8> {
     })
 }
 
-/// Counts the call log's whole lines and hashes the last.
+/// Counts the call log's whole lines and hashes the last. A log that cannot be read to its end has no head.
 pub fn log(kept: &Kept) -> Log {
-    let bytes = kept.dir.read(LOG, limits::LOG_READ_BYTES).unwrap_or_default();
-    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(&[][..], |end| &bytes[..end]);
-    let mut lines = whole.split(|b| *b == b'\n').filter(|l| !l.is_empty());
-    let count = lines.clone().count() as u64;
-    Log { count, head: lines.next_back().map(digest::sha256_hex) }
+    let mut log = Log { count: 0, head: None };
+    // Without a relay there is none, and none is made here.
+    let opened = kept.dir.facts(LOG).and_then(|_| kept.dir.append(LOG));
+    let Ok(mut from) = opened.map(|fd| BufReader::new(File::from(fd))) else { return log };
+    let (mut line, mut last) = (Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        let read = (&mut from).take(limits::LOG_LINE_BYTES + 1).read_until(b'\n', &mut line);
+        match read {
+            Ok(_) if line.pop_if(|b| *b == b'\n').is_some() => {
+                log.count += 1;
+                std::mem::swap(&mut line, &mut last);
+            }
+            Ok(_) => break,
+            Err(_) => return Log { count: 0, head: None },
+        }
+    }
+    log.head = (log.count > 0).then(|| digest::sha256_hex(&last));
+    log
 }
 
 fn seconds(time: Duration) -> f64 {
