@@ -4,6 +4,8 @@
 
 #[path = "relay/bodies.rs"]
 mod bodies;
+#[path = "relay/faults.rs"]
+mod faults;
 #[path = "relay/lists.rs"]
 mod lists;
 #[path = "relay/log.rs"]

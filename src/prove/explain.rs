@@ -221,6 +221,7 @@ fn outcome(o: &Outcome) -> String {
         "silent" => "the provider sent nothing in time",
         "broken" => "the provider's answer could not be read",
         "unsent" => "no head could be made for it; nothing was sent",
+        "fault" => "the relay had a fault of its own there; it may have been charged",
         "stopped" => "the relay ended first; it may have been charged",
         other => &short(other),
     };

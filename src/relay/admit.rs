@@ -1,4 +1,4 @@
-//! The checks of a request's head, in the order in which `conn` makes them. Pure but for the counters in `Serving`.
+//! The checks of a peer and of a request's head, in the order in which `conn` makes them. Pure but for the counters in `Serving`.
 
 use crate::catalog::providers::{Provider, Route, Scheme, Values};
 use crate::limits::SHOWN_CHARS;
@@ -6,8 +6,22 @@ use crate::relay::policy_fields::remedy;
 use crate::relay::refuse::Refusal;
 use crate::relay::serving::Serving;
 use crate::relay::start::Grants;
+use crate::sys::net::Conn;
 use crate::wire::http::{self, Field, Framing, Request};
 use crate::wire::text;
+
+/// Over a Unix socket: the peer has the uid of the box. Over TCP there is no peer to ask.
+pub fn ours(relay: &Serving, conn: &Conn) -> bool {
+    relay.peer_uid.is_none_or(|uid| conn.peer().is_ok_and(|peer| peer.uid == uid))
+}
+
+/// The box does not have the key, so a head that holds it says that it has leaked. Before anything of the head is judged, or could be
+/// quoted in a record.
+pub fn keyless(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
+    relay.guard.request(head.method.as_bytes())?;
+    relay.guard.request(head.target.as_bytes())?;
+    head.fields.iter().try_for_each(|f| relay.guard.request(f.value))
+}
 
 /// `Host` is one of our names: a browser that was made to resolve a stranger's name to us sends the stranger's (DNS rebinding).
 pub fn host(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// Serves one connection until it ends, is refused, or the run is over.
 pub fn serve(relay: &Serving, conn: &Conn) {
-    if !ours(relay, conn) {
+    if !admit::ours(relay, conn) {
         return;
     }
     let mut c = Client {
@@ -42,11 +42,6 @@ pub fn serve(relay: &Serving, conn: &Conn) {
     while let Next::Go = c.request(idle) {
         idle = limits::KEEPALIVE_TIME;
     }
-}
-
-/// Over a Unix socket: the peer has the uid of the box. Over TCP there is no peer to ask.
-fn ours(relay: &Serving, conn: &Conn) -> bool {
-    relay.peer_uid.is_none_or(|uid| conn.peer().is_ok_and(|peer| peer.uid == uid))
 }
 
 /// What follows a request on its connection.
@@ -146,7 +141,7 @@ fn call(
     if relay.over() {
         return Err(Refusal::new(403, "the run has ended"));
     }
-    keyless_head(relay, head)?;
+    admit::keyless(relay, head)?;
     admit::host(relay, head)?;
     admit::singletons(&head.fields)?;
     admit::token(relay, head)?;
@@ -174,6 +169,7 @@ fn call(
         hold,
         why: None,
         kept: None,
+        settled: false,
     };
     open.record_verdict(length, &pieces)?;
     let out = Outgoing {
@@ -250,14 +246,6 @@ fn admitted(
     relay.meter.admit(&asking, &gone).inspect_err(|_| relay.reached())
 }
 
-/// The box does not have the key, so a head that holds it says that it has leaked. Before anything of the head is judged, or could be
-/// quoted in a record.
-fn keyless_head(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
-    relay.guard.request(head.method.as_bytes())?;
-    relay.guard.request(head.target.as_bytes())?;
-    head.fields.iter().try_for_each(|f| relay.guard.request(f.value))
-}
-
 /// A call that has a verdict and not yet an outcome.
 struct Open<'a> {
     relay: &'a Serving,
@@ -270,6 +258,25 @@ struct Open<'a> {
     why: Option<String>,
     /// Name of the answer's body, where it is kept.
     kept: Option<String>,
+    /// Its hold is released.
+    settled: bool,
+}
+
+/// A panic on the way, a fault of ours, must not keep what the call holds of the caps: that would stop the calls behind it for ever. It
+/// may have been sent, so it is charged at its most.
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if self.settled || self.relay.over() {
+            return;
+        }
+        self.why = Some("a fault of sanduk".into());
+        let usage = Usage { owed: self.number > 0 && self.head.method == "POST", ..Usage::default() };
+        let charge = self.relay.meter.charge(&self.hold, &usage);
+        // Without a verdict there is nothing to settle, and behind its outcome nothing more to record.
+        if (self.number == 0 || !self.settle(0, 0, "fault", usage)) && !self.settled {
+            self.relay.settled(&self.hold, &charge);
+        }
+    }
 }
 
 impl Open<'_> {
@@ -399,6 +406,7 @@ impl Open<'_> {
             ..call
         }));
         self.relay.settled(&self.hold, &charge);
+        self.settled = true;
         true
     }
 }

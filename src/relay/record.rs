@@ -137,9 +137,9 @@ pub struct Retry {
 pub struct Outcome {
     /// As in its verdict.
     pub call: u64,
-    /// What the client got; for an answer that was replaced, what the provider said; 0: nothing came before the relay's end.
+    /// What the client got; for an answer that was replaced, what the provider said; 0: nothing came before the relay's end, or nobody knows (`fault`).
     pub status: u16,
-    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreadable` (its content coding), `unreachable`, `silent`, `broken`, `unsent`, `stopped` (by the relay's end).
+    /// `whole`, `cut`, `client-left`, `key-reflected`, `unreadable` (its content coding), `unreachable`, `silent`, `broken`, `unsent`, `stopped` (by the relay's end), `fault` (of ours).
     pub ended: String,
     /// Body bytes that came, as sent.
     pub bytes: u64,

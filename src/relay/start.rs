@@ -8,7 +8,7 @@ use crate::relay::bodies::Bodies;
 use crate::relay::budget::Meter;
 use crate::relay::caps::{Capped, Caps};
 use crate::relay::log::Log;
-use crate::relay::note::{Note, Ready, Stop};
+use crate::relay::note::{Note, Ready, Stop, Warning};
 use crate::relay::notes::Notes;
 use crate::relay::policy::Rules;
 use crate::relay::pool::Pool;
@@ -273,12 +273,21 @@ pub fn started(serving: &Serving) -> Result<(), Error> {
 pub fn in_background(listener: Listener, serving: &Arc<Serving>) -> Result<(), Error> {
     let tended = Arc::clone(serving);
     #[expect(clippy::disallowed_methods, reason = "THREAD-23 closes idle connections, makes the spare")]
-    let tending = serve::spawn("pool", Box::new(move || tended.pool.tend()));
+    let tending = serve::spawn(
+        "pool",
+        Box::new(move || {
+            let _fault = Fault(&tended, "the thread that keeps connections panicked: calls get slower");
+            tended.pool.tend();
+        }),
+    );
     tending.map_err(|e| Error::fault("start", "a thread", e))?;
     let serving = Arc::clone(serving);
     let accept = move || {
         let each = Arc::clone(&serving);
-        let each: Arc<dyn Fn(Conn) + Send + Sync> = Arc::new(move |c| conn::serve(&each, &c));
+        let each: Arc<dyn Fn(Conn) + Send + Sync> = Arc::new(move |c| {
+            let _fault = Fault(&each, "the thread of a connection panicked; its call is charged at its most");
+            conn::serve(&each, &c);
+        });
         #[expect(clippy::disallowed_methods, reason = "THREAD-20 a thread per connection of the box")]
         let ended = serve::serve(&listener, limits::CONNECTIONS, each);
         let why = ended.map_or_else(|e| e.to_string(), |()| "it was closed".into());
@@ -287,6 +296,17 @@ pub fn in_background(listener: Listener, serving: &Arc<Serving>) -> Result<(), E
     #[expect(clippy::disallowed_methods, reason = "THREAD-21 the accept loop")]
     let thread = serve::spawn("accept", Box::new(accept));
     thread.map(|_| ()).map_err(|e| Error::fault("start", "a thread", e))
+}
+
+/// Tells when its thread panics, which only ends the thread: nobody would know otherwise.
+struct Fault<'a>(&'a Serving, &'static str);
+
+impl Drop for Fault<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.tell(Note::Warning(Warning { line: format!("a fault of sanduk: {}", self.1) }));
+        }
+    }
 }
 
 /// Returns when the keeper's end of standard input is closed, by its will or by its death. What comes before is read and dropped.
