@@ -14,7 +14,7 @@
 //! `string` `number` `true` `false` `bool` `null` · `scalar` any of them · `1` the number, written so · `'word'` this string ·
 //! `base64` `data` (a `data:TYPE;base64,` URL) `image` (the same, of a picture type) `label` (a tool's name): a string of that form ·
 //! `{shape}` an object · `[rule]` a list of such values, `[]` an empty one; in a list no further list · `any` nothing inside is
-//! judged · `schema` nothing inside is judged but that `$ref` stays within the request.
+//! judged · `schema` no string or number, and nothing inside is judged but that `$ref` stays within the request.
 //!
 //! One member has one rule whatever its object's kind is, so that a body can be judged in one pass wherever its `type` stands.
 
@@ -39,7 +39,7 @@ pub mod bit {
     pub const ONE: u16 = 32;
     /// Any value; an opaque zone.
     pub const ANY: u16 = 64;
-    /// Any value; an opaque zone but for `$ref`.
+    /// Any value but a string or a number; an opaque zone but for `$ref`.
     pub const SCHEMA: u16 = 128;
     /// A string of base64.
     pub const BASE64: u16 = 256;

@@ -100,12 +100,14 @@ pub fn content(head: &Request<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// The value of a `charset` parameter, without quotes.
+/// The value of a `charset` parameter, without quotes. White space around the equals sign is no grammar, and some read on over it.
 fn charset(parameter: &[u8]) -> Option<&[u8]> {
-    let (name, value) = parameter.split_at_checked(8)?;
-    if !name.eq_ignore_ascii_case(b"charset=") {
+    let at = parameter.iter().position(|b| *b == b'=')?;
+    let (name, value) = parameter.split_at_checked(at)?;
+    if !name.trim_ascii().eq_ignore_ascii_case(b"charset") {
         return None;
     }
+    let value = value.get(1..).unwrap_or_default().trim_ascii();
     Some(value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value))
 }
 
@@ -245,6 +247,8 @@ mod tests {
             "",
             "application/jsonx",
             "application/json;charset=utf-7",
+            "application/json; charset = utf-16",
+            "application/json; charset =utf-8; charset= utf-16",
         ] {
             assert_eq!(post(v), 415, "{v}");
         }

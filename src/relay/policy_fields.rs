@@ -192,7 +192,9 @@ impl<'a> Walk<'a> {
             Json::False => bit::FALSE,
             _ => bit::NULL,
         };
-        if rule.bits & (bits | bit::ANY | bit::SCHEMA) != 0 {
+        // A schema is an object or a truth value; a string in its place could be an address.
+        let schema = rule.bits & bit::SCHEMA != 0 && !matches!(token.kind, Json::String | Json::Number);
+        if schema || rule.bits & (bits | bit::ANY) != 0 {
             return true;
         }
         match token.kind {

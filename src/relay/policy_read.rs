@@ -82,9 +82,32 @@ const JUDGED: &[Row] = &[
     (&[Member("tools"), Each, Member("parameters"), Member("model")], Rule::MoreModel),
     (&[Member("tools"), Each, Member("parameters"), Member("models")], Rule::ModelList),
     (&[Member("tools"), Each, Member("parameters"), Member("models"), Each], Rule::MoreModel),
+    (&[Member("tools"), Each, Member("parameters"), Member("max_tokens")], Rule::Cap),
+    (&[Member("tools"), Each, Member("parameters"), Member("max_completion_tokens")], Rule::Cap),
     (&[Member("tools"), Each, Member("type")], Rule::ToolType),
+    // Tools in a namespace, and tools that stand among the items of the input.
+    (&[Member("tools"), Each, Member("tools")], Rule::Parent),
+    (&[Member("tools"), Each, Member("tools"), Each, Member("type")], Rule::ToolType),
+    (&[Member("tools"), Each, Member("tools"), Each, Member("model")], Rule::MoreModel),
+    (&[Member("input")], Rule::Parent),
+    (&[Member("input"), Each, Member("tools")], Rule::Parent),
+    (&[Member("input"), Each, Member("tools"), Each, Member("type")], Rule::ToolType),
+    (&[Member("input"), Each, Member("tools"), Each, Member("model")], Rule::MoreModel),
+    (&[Member("input"), Each, Member("tools"), Each, Member("tools")], Rule::Parent),
+    (&[Member("input"), Each, Member("tools"), Each, Member("tools"), Each, Member("type")], Rule::ToolType),
+    (
+        &[Member("input"), Each, Member("tools"), Each, Member("tools"), Each, Member("model")],
+        Rule::MoreModel,
+    ),
     (&[Member("messages")], Rule::Parent),
     (&[Member("messages"), Each, Member("model")], Rule::MoreModel),
+    // Messages lets a turn define a tool (`tool_addition`).
+    (&[Member("messages"), Each, Member("content")], Rule::Parent),
+    (&[Member("messages"), Each, Member("content"), Each, Member("tool")], Rule::Parent),
+    (&DEFINITION, Rule::Parent),
+    (&DEFINED_TYPE, Rule::ToolType),
+    (&DEFINED_MODEL, Rule::MoreModel),
+    (&DEFINED_CAP, Rule::Cap),
     (&[Member("reasoning")], Rule::Parent),
     (&[Member("reasoning"), Member("max_tokens")], Rule::Cap),
     (&[Member("moderation")], Rule::Parent),
@@ -100,7 +123,19 @@ const JUDGED: &[Row] = &[
     (&[Member("lora")], Rule::Router),
     (&[Member("compound_custom")], Rule::Router),
     (&[Member("api_base")], Rule::Router),
+    (&[Member("base_url")], Rule::Router),
 ];
+
+const DEFINITION: [Step<'static>; 6] =
+    [Member("messages"), Each, Member("content"), Each, Member("tool"), Member("definition")];
+const DEFINED_TYPE: [Step<'static>; 7] = defined("type");
+const DEFINED_MODEL: [Step<'static>; 7] = defined("model");
+const DEFINED_CAP: [Step<'static>; 7] = defined("max_tokens");
+
+const fn defined(name: &'static str) -> [Step<'static>; 7] {
+    let [a, b, c, d, e, f] = DEFINITION;
+    [a, b, c, d, e, f, Member(name)]
+}
 
 /// A judged place that the body has.
 pub struct Found {
@@ -154,7 +189,9 @@ pub fn read(bytes: &[u8], mut walk: Option<&mut Walk<'_>>) -> Result<Read, Strin
             }
         } else if token.depth <= watched && !matches!(token.kind, Kind::ObjectEnd | Kind::ArrayEnd) {
             let place = rows.iter().find(|(path, _)| scanner.at_path(&token, path));
-            if let Some(&&(path, rule)) = place {
+            if let Some(&&(path, rule)) = place
+                && rule != Rule::Parent
+            {
                 if read.found.len() >= JUDGED_PLACES {
                     return Err("the body names too many models or tools".to_string());
                 }
