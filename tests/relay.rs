@@ -6,6 +6,8 @@
 mod bodies;
 #[path = "relay/faults.rs"]
 mod faults;
+#[path = "relay/idle.rs"]
+mod idle;
 #[path = "relay/lists.rs"]
 mod lists;
 #[path = "relay/log.rs"]
