@@ -10,36 +10,9 @@ mod rig;
 
 use killing::{busy, draws, ended, line, next_works};
 use rig::On::Bwrap;
-use rig::{PATIENCE, Rig, list, processes, ran, script, signal, until};
-use std::collections::BTreeMap;
+use rig::{PATIENCE, Rig, family, list, living, processes, ran, script, signal, until};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Parent and start time of every process that is no zombie (proc(5): fields 4 and 22). A pid alone may be somebody else's by now.
-fn living() -> BTreeMap<u32, (u32, u64)> {
-    let one = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let rest: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        let alive = !matches!(*rest.first()?, "Z" | "X");
-        let known = (rest.get(1)?.parse().ok()?, rest.get(19)?.parse().ok()?);
-        alive.then_some((pid, known))
-    };
-    list(Path::new("/proc")).iter().filter_map(|p| one(p.file_name()?.to_str()?.parse().ok()?)).collect()
-}
-
-/// `root` and all below it, top down, with their start times.
-fn family(root: u32) -> Vec<(u32, u64)> {
-    let living = living();
-    let mut all: Vec<(u32, u64)> = living.get(&root).map(|(_, start)| (root, *start)).into_iter().collect();
-    let mut at = 0;
-    while at < all.len() {
-        let above = all[at].0;
-        let below = living.iter().filter(|(_, (parent, _))| *parent == above);
-        all.extend(below.map(|(pid, (_, start))| (*pid, *start)));
-        at += 1;
-    }
-    all
-}
 
 /// A process of the run by its part in it.
 fn victim(run: u32, part: &str) -> Option<u32> {

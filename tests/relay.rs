@@ -4,6 +4,8 @@
 
 #[path = "relay/bodies.rs"]
 mod bodies;
+#[path = "support/connect.rs"]
+mod connect;
 #[path = "relay/faults.rs"]
 mod faults;
 #[path = "relay/idle.rs"]

@@ -2,19 +2,17 @@
 //! some run: on bwrap by name and by TLS, on docker with mini and with Claude Code. Skipped, with a line, where strace is missing.
 #![expect(clippy::disallowed_methods, reason = "tests")]
 
+#[path = "run/front.rs"]
+mod front;
 #[path = "run/rig.rs"]
 #[expect(dead_code, reason = "tests/run.rs uses the rest")]
 mod rig;
 
+use front::Front;
 use rig::{IMAGE, Rig, ran, root, script, skipped};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-fn support(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support").join(name)
-}
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 fn there(program: &str, args: &[&str]) -> bool {
     let done = Command::new(program).args(args).output().is_ok_and(|o| o.status.success());
@@ -38,38 +36,6 @@ fn traced(rig: &Rig, sh: &Path, used: &Path, other: &[(&str, &str)], more: &[&st
         command.env(name, value.unwrap());
     }
     ran(command.output().unwrap())
-}
-
-/// TLS before the rig's provider, and the authority that signed it.
-struct Front {
-    process: Child,
-    port: u16,
-    ca: PathBuf,
-}
-
-impl Front {
-    fn new(rig: &Rig) -> Front {
-        let dir = rig.place.join("ca");
-        std::fs::create_dir(&dir).unwrap();
-        assert!(Command::new("sh").arg(support("ca.sh")).arg(&dir).status().unwrap().success());
-        let (host, port) = rig.address.split_once(':').unwrap();
-        let mut command = Command::new("python3");
-        command
-            .arg(support("tls_front.py"))
-            .args([dir.join("good.pem"), dir.join("good.key")])
-            .args([host, port]);
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Front { process, port: line.trim().parse().unwrap(), ca: dir.join("ca.pem") }
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Every tool of mini's.

@@ -1,49 +1,10 @@
 //! `--upstream-proxy`: a real CONNECT proxy between relay and provider, that tunnels, refuses, or says nothing.
 
-use crate::rig::{KEY, Provider, Relay, get, read_until, status};
+use crate::connect::proxy;
+use crate::rig::{KEY, Provider, Relay, get, status};
 use crate::secure::{Server, children, ended, pem};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex};
-
-/// What it was asked, a head each.
-type Asked = Arc<Mutex<Vec<String>>>;
-
-/// Answers each CONNECT with `answer`, or never; a 200 is followed by a tunnel to `to`.
-fn proxy(answer: Option<&'static str>, to: &Server) -> (SocketAddr, Asked) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let (asked, to) = (Asked::default(), format!("127.0.0.1:{}", to.port()));
-    let heads = Arc::clone(&asked);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (mut stream, heads, to) = (stream.unwrap(), Arc::clone(&heads), to.clone());
-            std::thread::spawn(move || {
-                let mut head = Vec::new();
-                read_until(&mut stream, &mut head, "\r\n\r\n");
-                heads.lock().unwrap().push(String::from_utf8(head).unwrap());
-                let Some(answer) = answer else { return drop(stream.read_to_end(&mut Vec::new())) };
-                stream.write_all(format!("HTTP/1.0 {answer}\r\n\r\n").as_bytes()).unwrap();
-                if answer.starts_with("200") {
-                    tunnel(stream, TcpStream::connect(to).unwrap());
-                }
-            });
-        }
-    });
-    (address, asked)
-}
-
-fn tunnel(client: TcpStream, server: TcpStream) {
-    let (mut up_from, mut up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut up_from, &mut up_to);
-        let _ = up_to.shutdown(std::net::Shutdown::Write);
-    });
-    let (mut server, mut client) = (server, client);
-    let _ = std::io::copy(&mut server, &mut client);
-    let _ = client.shutdown(std::net::Shutdown::Write);
-}
 
 /// The provider by a name that only the proxy can reach.
 fn relay(server: &Server, proxy: SocketAddr, auth: Option<&str>) -> Relay {
@@ -66,7 +27,7 @@ fn credentials(text: &str) -> String {
 #[test]
 fn a_tunnel_with_credentials() {
     let mut server = Server::start("serve", "good");
-    let (address, asked) = proxy(Some("200 Connection established"), &server);
+    let (address, asked) = proxy(|_| Some("200 Connection established"), server.port());
     let relay = relay(&server, address, Some(&credentials("joe:s3cret:word\n")));
     let got = relay.ask(&get("/v1/models", ""));
     assert_eq!(status(&got), "200", "{got}");
@@ -95,7 +56,7 @@ fn a_tunnel_with_credentials() {
 #[test]
 fn a_proxy_that_is_somebody_else() {
     let mut server = Server::start("serve", "wrong");
-    let (address, _) = proxy(Some("200 OK"), &server);
+    let (address, _) = proxy(|_| Some("200 OK"), server.port());
     let relay = relay(&server, address, None);
     assert_eq!(status(&relay.ask(&get("/v1/models", ""))), "502");
     assert_eq!(server.word("closed"), "0");
@@ -108,7 +69,7 @@ fn a_proxy_that_refuses() {
         ("407 Proxy Authentication Required", "the proxy wants credentials"),
         ("403 Forbidden", "the proxy opens no tunnel: 403 Forbidden"),
     ] {
-        let (address, asked) = proxy(Some(answer), &server);
+        let (address, asked) = proxy(move |_| Some(answer), server.port());
         let relay = relay(&server, address, None);
         let got = relay.ask(&get("/v1/models", ""));
         assert!(status(&got) == "502" && !got.contains("--"), "{got}");
@@ -123,7 +84,7 @@ fn a_proxy_that_refuses() {
 #[test]
 fn a_proxy_that_hangs() {
     let server = Server::start("serve", "good");
-    let (address, asked) = proxy(None, &server);
+    let (address, asked) = proxy(|_| None, server.port());
     let hung = relay(&server, address, None);
     let got = hung.ask(&get("/v1/models", ""));
     assert!(status(&got) == "504" && asked.lock().unwrap().len() == 1, "{got}");

@@ -1,6 +1,7 @@
 //! A work directory, a scripted provider and the program, for tests of whole runs. As root the box belongs to an ordinary uid.
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -24,6 +25,8 @@ pub struct Rig {
     pub work: PathBuf,
     pub state: PathBuf,
     pub address: String,
+    /// Another way to the provider than plain HTTP to that address.
+    pub upstream: Option<String>,
     /// The flags that choose the engine.
     pub engine: Vec<String>,
     seen: Arc<Mutex<Vec<Value>>>,
@@ -92,7 +95,7 @@ impl Rig {
         let record = Box::new(move |line: &str| to.lock().unwrap().push(serde_json::from_str(line).unwrap()));
         let address = provider::start(&format!("{host}:0"), script, record).unwrap().to_string();
         let engine = engine.iter().map(|word| word.to_string()).collect();
-        let rig = Rig { state: place.join("state"), place, work, address, engine, seen };
+        let rig = Rig { state: place.join("state"), place, work, address, upstream: None, engine, seen };
         rig.give(&rig.work);
         rig
     }
@@ -118,14 +121,9 @@ impl Rig {
     pub fn command_in(&self, work: &Path, more: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanduk"));
         command.arg("run").arg("-w").arg(work);
-        command.args([
-            "--agent",
-            "mini",
-            "--model",
-            "m-1",
-            "--upstream",
-            &format!("http://{}", self.address),
-        ]);
+        let plain = format!("http://{}", self.address);
+        let upstream = self.upstream.as_ref().unwrap_or(&plain);
+        command.args(["--agent", "mini", "--model", "m-1", "--upstream", upstream]);
         command.args(&self.engine).args(more).current_dir(&self.place).stdin(Stdio::null());
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.place);
         command.env("XDG_STATE_HOME", &self.state).env("ANTHROPIC_API_KEY", KEY);
@@ -139,6 +137,12 @@ impl Rig {
     /// Starts a run; its streams are piped.
     pub fn start(&self, more: &[&str]) -> Child {
         self.command(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Heads of all requests the provider got, as its own record has them.
+    pub fn heads(&self) -> String {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().map(|r| format!("{} {} {}\n", r["method"], r["target"], r["headers"])).collect()
     }
 
     /// Bodies of the POST requests the provider got, in order.
@@ -183,10 +187,10 @@ impl Rig {
     }
 
     /// The fields of the one record, once `key` is among them.
-    pub fn record_with(&self, key: &str) -> std::collections::BTreeMap<String, String> {
+    pub fn record_with(&self, key: &str) -> BTreeMap<String, String> {
         until("a record with that line", || {
             let text = std::fs::read_to_string(self.records().first()?.join("record")).ok()?;
-            let fields: std::collections::BTreeMap<String, String> = text
+            let fields: BTreeMap<String, String> = text
                 .lines()
                 .filter_map(|l| l.split_once('='))
                 .map(|(k, v)| (k.to_string(), v.to_string()))
@@ -276,6 +280,32 @@ pub fn processes() -> Vec<(u32, String)> {
             Some((pid, String::from_utf8_lossy(&line).replace('\0', " ")))
         })
         .collect()
+}
+
+/// Parent and start time of every process that is no zombie (proc(5): fields 4 and 22). A pid alone may be somebody else's by now.
+pub fn living() -> BTreeMap<u32, (u32, u64)> {
+    let one = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let rest: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let alive = !matches!(*rest.first()?, "Z" | "X");
+        let known = (rest.get(1)?.parse().ok()?, rest.get(19)?.parse().ok()?);
+        alive.then_some((pid, known))
+    };
+    list(Path::new("/proc")).iter().filter_map(|p| one(p.file_name()?.to_str()?.parse().ok()?)).collect()
+}
+
+/// `root` and all below it, top down, with their start times.
+pub fn family(root: u32) -> Vec<(u32, u64)> {
+    let living = living();
+    let mut all: Vec<(u32, u64)> = living.get(&root).map(|(_, start)| (root, *start)).into_iter().collect();
+    let mut at = 0;
+    while at < all.len() {
+        let above = all[at].0;
+        let below = living.iter().filter(|(_, (parent, _))| *parent == above);
+        all.extend(below.map(|(pid, (_, start))| (*pid, *start)));
+        at += 1;
+    }
+    all
 }
 
 /// Waits for something to become true.
