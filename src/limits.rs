@@ -51,6 +51,8 @@ pub const HEAD_TIME: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_TIME: Duration = Duration::from_secs(120);
 /// No byte from the provider for so long ends the call; thinking models stay silent for minutes.
 pub const UPSTREAM_IDLE: Duration = Duration::from_secs(600);
+/// A whole head of the provider's once its first byte came: it comes in one piece, or a lost packet later.
+pub const UPSTREAM_HEAD_TIME: Duration = Duration::from_secs(30);
 /// No byte taken by the client for so long ends the call.
 pub const CLIENT_STALL: Duration = Duration::from_secs(120);
 /// TCP connect, and the whole TLS handshake.
@@ -154,7 +156,7 @@ pub const READ_ITEMS: usize = 200_000;
 pub const ANSWER_BYTES: usize = 1024 * 1024;
 /// Argument of a tool call as it is shown.
 pub const TOOL_ARGUMENT_BYTES: usize = 400;
-/// Bodies held in memory over all connections of one relay: 128 connections with a whole body each would be 8 GiB.
+/// Bodies held in memory over all connections of one relay, and the decoded copies that are searched: 128 connections with a whole body each would be 8 GiB.
 pub const BODY_TOTAL: usize = 256 * 1024 * 1024;
 /// A request body may take so long, plus its size at `BODY_RATE`.
 pub const BODY_TIME: Duration = Duration::from_secs(30);

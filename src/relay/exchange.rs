@@ -3,6 +3,7 @@
 
 use crate::limits;
 use crate::relay::pool::{Link, Pool};
+use crate::sys::proc;
 use crate::wire::http;
 use std::io;
 use std::time::Duration;
@@ -15,7 +16,7 @@ pub struct Answer {
     pub start: usize,
     /// Bytes in the buffer.
     pub filled: usize,
-    /// It was asked for several times here, and is an overload still.
+    /// It was asked for several times here, and is an overload still; or it says that a quota is used up.
     pub given_up: bool,
     /// The whole request was sent, so the connection may serve again.
     pub sent_whole: bool,
@@ -33,7 +34,7 @@ pub enum Failed {
 }
 
 /// Asks once, or twice where a kept connection turns out to have been closed before the first byte of an answer. A fresh connection that
-/// died silent is never tried again: the call may have been billed. `wait` bounds the silence before and within the head.
+/// died silent is never tried again: the call may have been billed. `wait` bounds the silence before a head, `UPSTREAM_HEAD_TIME` the whole of it.
 pub fn ask(
     pool: &Pool,
     parts: &[&[u8]],
@@ -80,6 +81,8 @@ fn once(
     let sent_whole = matches!(sent, Ok(true));
     let wait = if sent.is_err() { limits::REFUSED_DRAIN_TIME } else { wait };
     let (mut start, mut filled, mut interim) = (0usize, 0usize, 0usize);
+    // When the head that has begun must be whole. What comes behind an interim one may take its time again.
+    let mut whole_by = None;
     loop {
         match http::response(buf.get(start..filled).unwrap_or_default(), method) {
             Ok(Some((head, used))) if (100..200).contains(&head.status) => {
@@ -88,6 +91,7 @@ fn once(
                     return Err(broken("it answered with an upgrade or with too many interim answers"));
                 }
                 start = start.saturating_add(used);
+                whole_by = None;
                 continue;
             }
             Ok(Some(_)) => return Ok(Answer { link, start, filled, given_up: false, sent_whole }),
@@ -97,13 +101,24 @@ fn once(
         let Some(space) = buf.get_mut(filled..).filter(|s| !s.is_empty()) else {
             return Err(broken("the head of its answer is too long"));
         };
-        match link.read(space, wait) {
+        let begun = filled > start;
+        let left = if begun {
+            let now = proc::monotonic();
+            let by = whole_by.get_or_insert_with(|| now.saturating_add(limits::UPSTREAM_HEAD_TIME));
+            wait.min(by.saturating_sub(now))
+        } else {
+            wait
+        };
+        match link.read(space, left) {
             Ok(0) if filled == 0 => {
                 let why = sent.err().map_or_else(|| "it closed without an answer".into(), |e| e.to_string());
                 return Err(Lost::Unanswered(why));
             }
             Ok(0) => return Err(broken("it closed within the head of its answer")),
             Ok(n) => filled = filled.saturating_add(n),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && begun => {
+                return Err(broken("the head of its answer comes too slowly"));
+            }
             Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(Lost::Other(Failed::Silent)),
             Err(e) if filled == 0 => return Err(Lost::Unanswered(e.to_string())),
             Err(e) => return Err(broken(&e.to_string())),

@@ -1,6 +1,8 @@
 //! What the provider may do to us: interim answers, cuts, wrong framing, closed connections.
 
 use crate::rig::{Act, Provider, Relay, answer, get, post, read_until, send, status};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const MODELS: &str = "/v1/models";
 const MESSAGES: &str = "/v1/messages";
@@ -371,4 +373,31 @@ fn t02_a_slow_body() {
     while slow.read_to_end(&mut got).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock) {}
     assert_eq!(status(&String::from_utf8_lossy(&got)), "408");
     assert!(provider.seen().is_empty());
+}
+
+/// Each byte in time, and no end to it: the head as a whole has a bound.
+#[test]
+fn a_head_that_drips() {
+    let mut acts = vec![send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX-A: ")];
+    for _ in 0..10_000 {
+        acts.extend([Act::Wait, send("a")]);
+    }
+    let provider = Provider::start(move |_, _| acts.clone());
+    let relay = Relay::start(&provider, &[]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                provider.go();
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let mut stream = relay.connect();
+        stream.write_all(get(MODELS, "Connection: close\r\n").as_bytes()).unwrap();
+        let mut got = Vec::new();
+        let _ = stream.read_to_end(&mut got);
+        over.store(true, Ordering::Relaxed);
+        let got = String::from_utf8_lossy(&got);
+        assert!(status(&got) == "502" && got.contains("the head of its answer comes too slowly"), "{got}");
+    });
 }
