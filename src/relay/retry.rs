@@ -4,6 +4,7 @@
 
 use crate::limits;
 use crate::relay::exchange::{self, Answer, Failed};
+use crate::relay::inflate::Inflater;
 use crate::relay::note::{Again, Note};
 use crate::relay::record::Retry;
 use crate::relay::serving::Serving;
@@ -26,7 +27,7 @@ pub struct Asker<'a> {
 }
 
 /// As `exchange::ask`. An answer is handed on as it is where it is no overload, where the provider says that
-/// asking again is pointless, where its time is too long for us, where the time is up, and where the client shows that it
+/// asking again is pointless (a header, or a quota that is used up), where its time is too long for us, where the time is up, and where the client shows that it
 /// sends no more: that one has mostly left, and one that waits gets the answer that there is.
 pub fn ask(asker: &Asker<'_>, parts: &[&[u8]], buf: &mut [u8]) -> Result<Answer, Failed> {
     let relay = asker.relay;
@@ -36,9 +37,10 @@ pub fn ask(asker: &Asker<'_>, parts: &[&[u8]], buf: &mut [u8]) -> Result<Answer,
         let mut answer = exchange::ask(&relay.pool, parts, asker.method, buf, limits::UPSTREAM_IDLE)?;
         let head = buf.get(answer.start..answer.filled).unwrap_or_default();
         let Some((status, wait)) = overload(head, asker.method, tries) else { return Ok(answer) };
+        let used_up = status == 429 && used_up(&mut answer, asker.method, buf);
         // A client that tried again then would have us wait as long once more, and once more.
-        answer.given_up = tries > 1;
-        if proc::monotonic().saturating_add(wait) >= until || !waited(asker, status, wait, tries) {
+        answer.given_up = tries > 1 || used_up;
+        if used_up || proc::monotonic().saturating_add(wait) >= until || !waited(asker, status, wait, tries) {
             return Ok(answer);
         }
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -68,6 +70,66 @@ fn overload(head: &[u8], method: &str, tries: u32) -> Option<(u16, Duration)> {
         None => backoff,
     };
     Some((r.status, wait))
+}
+
+/// What OpenAI, what is compatible with it, and Moonshot say in a 429's `error.code` or `error.type` where there is no money left. Anthropic and
+/// OpenRouter have other statuses for that.
+const USED_UP: [&str; 4] = [
+    "insufficient_quota",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "exceeded_current_quota_error",
+];
+
+/// The answer's body says that asking again is pointless. It is read behind its head, as far as that fits and for a moment, and stays there.
+fn used_up(answer: &mut Answer, method: &str, buf: &mut [u8]) -> bool {
+    let until = proc::monotonic().saturating_add(limits::REFUSED_DRAIN_TIME);
+    loop {
+        let here = buf.get(answer.start..answer.filled).unwrap_or_default();
+        let (text, whole) = body_so_far(here, method).unwrap_or((Vec::new(), true));
+        let left = until.saturating_sub(proc::monotonic());
+        if !whole
+            && let Some(space) = buf.get_mut(answer.filled..).filter(|s| !s.is_empty() && !left.is_zero())
+        {
+            // An end or a fault comes again where the rest is read.
+            if let Some(n) = answer.link.read(space, left).ok().filter(|n| *n > 0) {
+                answer.filled = answer.filled.saturating_add(n);
+                continue;
+            }
+        }
+        return says_used_up(&text);
+    }
+}
+
+/// What there is of an answer's body, unpacked, and whether that is all. `None`: it is broken, or longer than an overload's.
+fn body_so_far(answer: &[u8], method: &str) -> Option<(Vec<u8>, bool)> {
+    let (r, mut at) = http::response(answer, method).ok().flatten()?;
+    let mut body = Body::new(r.framing, limits::RETRY_DROP_BYTES).ok()?;
+    let mut text = Vec::new();
+    while !body.done() {
+        let (used, payload) = body.next(answer.get(at..)?).ok()?;
+        text.extend_from_slice(payload);
+        at = at.saturating_add(used);
+        if used == 0 {
+            break;
+        }
+    }
+    if text.starts_with(&[0x1f, 0x8b]) {
+        let mut said = Vec::new();
+        Inflater::default().push(&text, &mut |piece| {
+            if said.len() < limits::COPY_BYTES {
+                said.extend_from_slice(piece);
+            }
+        });
+        text = said;
+    }
+    Some((text, body.done()))
+}
+
+fn says_used_up(text: &[u8]) -> bool {
+    let said: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
+    let is = |place: &str| said.pointer(place).and_then(|w| w.as_str()).is_some_and(|w| USED_UP.contains(&w));
+    is("/error/code") || is("/error/type")
 }
 
 /// Twice as long each time, up to a limit; of it a random part between half and all.

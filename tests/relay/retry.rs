@@ -2,6 +2,7 @@
 
 use crate::rig::{Act, Provider, Relay, answer, get, post, read_until, send, status};
 use serde_json::Value;
+use std::io::Write as _;
 
 const MESSAGES: &str = "/v1/messages";
 const BODY: &str = r#"{"model":"m","max_tokens":1,"messages":[]}"#;
@@ -102,6 +103,61 @@ fn what_is_not_asked_again() {
     for code in ["500 Internal Server Error", "502 Bad Gateway", "504 Gateway Timeout", "400 Bad Request"] {
         once(code, "Retry-After: 0\r\n", &[]);
     }
+}
+
+/// No money left: as a 429 it looks like an overload, and its body says what it is. The client gets that at once, and all of it.
+#[test]
+fn a_quota_that_is_used_up_is_not_asked_for_again() {
+    const QUOTA: &str = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#;
+    let json = "Content-Type: application/json\r\n";
+    let whole = answer("429 Too Many Requests", json, QUOTA);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(QUOTA.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let head =
+        format!("HTTP/1.1 429 No\r\n{json}Content-Encoding: gzip\r\nContent-Length: {}\r\n\r\n", gzip.len());
+    let (first, second) = QUOTA.split_at(70);
+    let chunks = |part: &str| format!("{:x}\r\n{part}\r\n", part.len());
+    let ways = [
+        vec![whole],
+        // In pieces, of which each is waited for.
+        vec![
+            send(&format!("HTTP/1.1 429 No\r\n{json}Transfer-Encoding: chunked\r\n\r\n")),
+            send(&chunks(first)),
+            send(&(chunks(second) + "0\r\n\r\n")),
+        ],
+        vec![Act::Send([head.as_bytes(), &gzip].concat())],
+        vec![send(&format!("HTTP/1.1 429 No\r\n{json}\r\n{QUOTA}")), Act::Close],
+    ];
+    for (way, gzipped) in ways.into_iter().zip([false, false, true, false]) {
+        let provider = Provider::start(move |_, _| way.clone());
+        let relay = Relay::start(&provider, &[]);
+        let fields = if gzipped { "Accept-Encoding: gzip\r\n" } else { "" };
+        let mut stream = relay.connect();
+        stream.write_all(post(MESSAGES, &format!("Connection: close\r\n{fields}"), BODY).as_bytes()).unwrap();
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).unwrap();
+        let text = String::from_utf8_lossy(&got);
+        assert!(status(&text) == "429" && text.contains("x-should-retry: false\r\n"), "{text}");
+        match gzipped {
+            true => assert!(got.ends_with(&gzip), "{text}"),
+            false => assert!(text.contains(first) && text.contains(second), "{text}"),
+        }
+        assert_eq!(provider.seen().len(), 1, "{text}");
+    }
+    // Behind an overload too; and one that only speaks of quotas is one.
+    let provider = Provider::start(move |n, _| match n {
+        0 => vec![busy("503 Busy", "")],
+        1 => vec![answer(
+            "429 Slow",
+            json,
+            r#"{"error":{"type":"rate_limit_error","message":"insufficient_quota"}}"#,
+        )],
+        _ => vec![answer("429 No", json, QUOTA)],
+    });
+    let relay = Relay::start(&provider, &[]);
+    assert_eq!(status(&ask(&relay, &post(MESSAGES, "", BODY), QUOTA)), "429");
+    assert_eq!((provider.seen().len(), provider.connections()), (3, 1));
 }
 
 /// The second try goes by a fresh connection, which dies silent: never a third.
