@@ -14,6 +14,7 @@ use sanduk::secret::Secret;
 use serde_json::Value;
 use std::cell::Cell;
 use std::io::Write;
+use std::sync::atomic::AtomicUsize;
 
 const PROTOCOLS: [Protocol; 5] =
     [Protocol::Chat, Protocol::Messages, Protocol::Responses, Protocol::CountTokens, Protocol::Plain];
@@ -199,7 +200,7 @@ fn key_in_json() {
         &[br#"{"a":"\u0073k-a\/u005Cb9"}"#],
         make,
         |_, bytes| {
-            let refused = guard.request(bytes).is_err();
+            let refused = guard.request(bytes, &AtomicUsize::new(0)).is_err();
             let Ok(value) = serde_json::from_slice::<Value>(bytes) else {
                 return assert!(refused || !plain(KEY.as_bytes(), bytes));
             };

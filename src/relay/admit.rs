@@ -18,9 +18,9 @@ pub fn ours(relay: &Serving, conn: &Conn) -> bool {
 /// The box does not have the key, so a head that holds it says that it has leaked. Before anything of the head is judged, or could be
 /// quoted in a record.
 pub fn keyless(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
-    relay.guard.request(head.method.as_bytes())?;
-    relay.guard.request(head.target.as_bytes())?;
-    head.fields.iter().try_for_each(|f| relay.guard.request(f.value))
+    relay.guard.request(head.method.as_bytes(), &relay.body_bytes)?;
+    relay.guard.request(head.target.as_bytes(), &relay.body_bytes)?;
+    head.fields.iter().try_for_each(|f| relay.guard.request(f.value, &relay.body_bytes))
 }
 
 /// `Host` is one of our names: a browser that was made to resolve a stranger's name to us sends the stranger's (DNS rebinding).

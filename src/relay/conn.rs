@@ -151,7 +151,7 @@ fn call(
     let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
     let body = received.body.bytes();
     admit::sealed(&relay.provider, &relay.grants, route, head)?;
-    relay.guard.request(body)?;
+    relay.guard.request(body, &relay.body_bytes)?;
     let judged = match head.method {
         "GET" => policy::bodyless(),
         _ => policy::body(route.protocol, body, &relay.grants, &relay.rules)?,

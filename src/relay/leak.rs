@@ -2,11 +2,13 @@
 //! not send it back). Called by `conn` and `answer`.
 
 use crate::limits;
+use crate::relay::receive::Beside;
 use crate::relay::refuse::Refusal;
 use crate::relay::search::{self, Named, Search};
 use crate::secret::Secret;
 use crate::wire::json_text;
 use std::borrow::Cow;
+use std::sync::atomic::AtomicUsize;
 
 /// The secrets of one relay and the searches for them.
 pub struct Guard {
@@ -56,9 +58,9 @@ impl Guard {
         self.secrets.iter().skip(1).map(|n| n.name.clone()).collect()
     }
 
-    /// Refuses, and ends the run, where bytes of a request hold a secret.
-    pub fn request(&self, bytes: &[u8]) -> Result<(), Refusal> {
-        let Some(found) = self.held(bytes) else { return Ok(()) };
+    /// Refuses, and ends the run, where bytes of a request hold a secret. `total`: see `held`.
+    pub fn request(&self, bytes: &[u8], total: &AtomicUsize) -> Result<(), Refusal> {
+        let Some(found) = self.held(bytes, total)? else { return Ok(()) };
         // The agent is told neither which one nor in which form.
         let mut refusal = Refusal::new(403, "a request may not hold a secret of the host");
         let words = match self.secrets.get(found).map_or("", |s| s.name.as_str()) {
@@ -71,40 +73,46 @@ impl Guard {
     }
 
     /// A secret stands in this text, in any form that `forms` knows, plainly or spelled by the escapes of JSON or of a URL, also of a
-    /// string within a string. Its position, the key's being 0.
-    pub fn held(&self, bytes: &[u8]) -> Option<usize> {
+    /// string within a string. Its position, the key's being 0. `total`: bytes of bodies held by all connections; decoded copies,
+    /// of which there are two at a time, are counted there, and what finds no room is refused.
+    pub fn held(&self, bytes: &[u8], total: &AtomicUsize) -> Result<Option<usize>, Refusal> {
         let find = |text: &[u8]| self.requests.find(&self.secrets, text);
         if let Some(found) = find(bytes) {
-            return Some(found);
+            return Ok(Some(found));
         }
         let mut text = Cow::Borrowed(bytes);
+        let mut copies = None;
         for _ in 0..limits::SPELLINGS {
             let (json, url) = self.spelled(&text);
+            let spaced = self.spaced && text.contains(&b'+');
+            if (json || url || spaced) && copies.is_none() {
+                copies = Some(Beside::new(total, bytes.len().saturating_mul(2))?);
+            }
             if json {
                 let mut decoded = Vec::with_capacity(text.len());
                 json_text::decode_into(&text, &mut decoded);
                 text = Cow::Owned(decoded);
                 if let Some(found) = find(&text) {
-                    return Some(found);
+                    return Ok(Some(found));
                 }
             }
             if url {
                 text = Cow::Owned(percent_decoded(&text));
                 if let Some(found) = find(&text) {
-                    return Some(found);
+                    return Ok(Some(found));
                 }
             }
-            if self.spaced && text.contains(&b'+') {
+            if spaced {
                 let spaced: Vec<u8> = text.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
                 if let Some(found) = find(&spaced) {
-                    return Some(found);
+                    return Ok(Some(found));
                 }
             }
             if !json && !url {
-                return None;
+                return Ok(None);
             }
         }
-        None
+        Ok(None)
     }
 
     /// The key stands in this text of an answer, or of what an answer said.
@@ -245,8 +253,31 @@ pub fn begun(guard: &Guard, hay: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{Guard, Window, begun};
+    use crate::limits;
     use crate::relay::search::Named;
     use crate::secret::Secret;
+    use std::sync::atomic::AtomicUsize;
+
+    fn held(guard: &Guard, bytes: &[u8]) -> Option<usize> {
+        guard.held(bytes, &AtomicUsize::new(0)).ok().flatten()
+    }
+
+    /// Decoded copies of a body take memory too: they are counted like it, and given back.
+    #[test]
+    fn copies_are_counted_with_the_bodies() {
+        let guard = guard(KEY, &[]);
+        let (plain, spelled) = (br#"{"a":"0123456789"}"#, br#"{"a":"\u0073k-ant-"}"#);
+        let near = limits::BODY_TOTAL - 2 * spelled.len();
+        for (filled, fits) in [(near, true), (near + 1, false)] {
+            let total = AtomicUsize::new(filled);
+            assert!(guard.request(plain, &total).is_ok(), "nothing is copied");
+            assert_eq!(
+                guard.request(spelled, &total).map_err(|r| (r.status, r.ends)),
+                if fits { Ok(()) } else { Err((503, None)) }
+            );
+            assert_eq!(total.into_inner(), filled);
+        }
+    }
 
     const KEY: &[u8] = b"sk-ant-sk-anx-0";
 
@@ -334,7 +365,10 @@ mod tests {
             r#"{"a":"%73%6b-ant%2f1234567890"}"#,
             r#"{"a":"\u0025%32F sk-ant%2\u00461234567890"}"#,
         ] {
-            assert!(guard.request(text.as_bytes()).is_err_and(|r| r.ends.is_some()), "{text}");
+            assert!(
+                guard.request(text.as_bytes(), &AtomicUsize::new(0)).is_err_and(|r| r.ends.is_some()),
+                "{text}"
+            );
         }
         for text in [
             r#"{"a":"sk-ant/123456789"}"#,
@@ -345,7 +379,7 @@ mod tests {
             "%",
             "%2",
         ] {
-            assert!(guard.request(text.as_bytes()).is_ok(), "{text}");
+            assert!(guard.request(text.as_bytes(), &AtomicUsize::new(0)).is_ok(), "{text}");
         }
     }
 
@@ -357,7 +391,7 @@ mod tests {
             let pad = "x".repeat(before);
             for spelled in ["sk-\\u0061nt!1234567890", "sk-ant%211234567890"] {
                 let held = format!(r#"{{"a":"{pad}{spelled}"}}"#);
-                assert!(guard.request(held.as_bytes()).is_err(), "{before}");
+                assert!(guard.request(held.as_bytes(), &AtomicUsize::new(0)).is_err(), "{before}");
             }
             // Not a byte of the key, and no ASCII: nothing to decode for.
             let other = format!(r#"{{"a":"{pad}\u003c\u2019\n%3C%\\"}}"#);
@@ -401,7 +435,8 @@ mod tests {
                 let once = format!("{{\"a\":{}}}", serde_json::to_string(&form).unwrap());
                 let twice = format!("{{\"a\":{}}}", serde_json::to_string(&once).unwrap());
                 for text in [form.clone(), once, twice] {
-                    let said = guard.request(text.as_bytes()).err().and_then(|r| r.ends);
+                    let said =
+                        guard.request(text.as_bytes(), &AtomicUsize::new(0)).err().and_then(|r| r.ends);
                     assert!(said.is_some_and(|s| s.contains("the value of NAME")), "{secret:?} in {text}");
                 }
             }
@@ -418,7 +453,7 @@ mod tests {
                 let text = [&vec![b'#'; before][..], &secret, b"##"].concat();
                 for line in [64, 76] {
                     let body = base64(&text, false, line, "\\n");
-                    assert!(guard.held(body.as_bytes()).is_some(), "{length} {before} {line}");
+                    assert!(held(&guard, body.as_bytes()).is_some(), "{length} {before} {line}");
                 }
             }
         }
@@ -435,9 +470,9 @@ mod tests {
             "AAAAAAAAAAAAAAAAAAAAAAA",
             "QUFBQUFBQUFBQUFB",
         ] {
-            assert_eq!(guard.held(text.as_bytes()), None, "{text}");
+            assert_eq!(held(&guard, text.as_bytes()), None, "{text}");
         }
-        assert_eq!(guard.held(b"the local one"), Some(0));
+        assert_eq!(held(&guard, b"the local one"), Some(0));
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl<'t> Held<'t> {
         let before = self.total.fetch_add(more, Ordering::Relaxed);
         self.counted = self.counted.saturating_add(more);
         if before.saturating_add(more) > limits::BODY_TOTAL {
-            return Err(Refusal::new(503, "too many large requests are under way"));
+            return Err(full());
         }
         if self.room.len() < to {
             self.room.resize(to, 0);
@@ -73,6 +73,33 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.total.fetch_sub(self.counted, Ordering::Relaxed);
     }
+}
+
+/// Memory beside a body, counted like it for as long as this lives.
+pub struct Beside<'t> {
+    total: &'t AtomicUsize,
+    counted: usize,
+}
+
+impl<'t> Beside<'t> {
+    /// So many bytes, if there is room for them.
+    pub fn new(total: &'t AtomicUsize, bytes: usize) -> Result<Beside<'t>, Refusal> {
+        let of = Beside { total, counted: bytes };
+        match total.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > limits::BODY_TOTAL {
+            true => Err(full()),
+            false => Ok(of),
+        }
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.counted, Ordering::Relaxed);
+    }
+}
+
+fn full() -> Refusal {
+    Refusal::new(503, "too many large requests are under way")
 }
 
 /// What a connection had read when a request was whole: the body, and the bytes after it (the next head).

@@ -112,7 +112,8 @@ pub fn away(relay: &Serving, conn: &Conn, refusal: &Refusal, of: (&str, &str), s
     if !ends {
         answered();
     }
-    let kept_back = [of.0, of.1].iter().any(|part| relay.guard.held(part.as_bytes()).is_some());
+    let clean = |part: &&str| matches!(relay.guard.held(part.as_bytes(), &relay.body_bytes), Ok(None));
+    let kept_back = ![of.0, of.1].iter().all(clean);
     let shown =
         |part: &str| if kept_back { "(kept back)".into() } else { text::short(part, limits::SHOWN_CHARS) };
     // What failed after the verdict has an outcome of its own.
