@@ -185,6 +185,55 @@ fn one_reading_of_every_form() {
     }
 }
 
+/// A last line with these words instead of those: no digest follows it.
+#[test]
+fn one_reading_of_every_last_line() {
+    let names = |n: usize| (0..n).map(|i| format!("\"{i:x}\":1")).collect::<Vec<_>>().join(",");
+    let many = |n: usize| format!("\"status\":200,\"x\":{{{}}}", names(n));
+    let lists = |n: usize| format!("\"status\":200,\"x\":[{}]", vec!["{\"a\":1}"; n].join(","));
+    let (verdict, outcome, denied) = (
+        vec![start(None), verdict(1)],
+        vec![start(None), verdict(1), outcome(1)],
+        vec![start(None), denied()],
+    );
+    let cases = [
+        // Only a start has a version.
+        (&verdict, "\"call\":1", "\"call\":1,\"v\":2".to_string(), 0),
+        (&verdict, "\"call\":1", "\"call\":1,\"body\":\"\"".into(), 3),
+        (&verdict, "\"call\":1", "\"call\":1,\"body\":\"../../x\"".into(), 3),
+        (&verdict, "\"call\":1", format!("\"call\":1,\"body\":\"{}\"", "a".repeat(64)), 3),
+        (&verdict, "\"call\":1", "\"call\":true".into(), 3),
+        (&outcome, "\"status\":200", "\"status\":65536".into(), 3),
+        (&outcome, "\"status\":200", "\"status\":200,\"tries\":1".into(), 0),
+        (&outcome, "\"status\":200", "\"status\":200,\"tries\":null".into(), 3),
+        (&outcome, "\"status\":200", "\"status\":200,\"tries\":0".into(), 3),
+        (&outcome, "\"status\":200", "\"status\":200,\"tries\":2".into(), 3),
+        (&outcome, "\"status\":200", "\"status\":200,\"tries\":4294967297".into(), 3),
+        (&outcome, "\"status\":200", "\"status\":200,\"cache_read\":null".into(), 0),
+        (&outcome, "\"input\":1", "\"input\":-1".into(), 3),
+        (&outcome, "\"input\":1", "\"input\":1.0".into(), 3),
+        (&outcome, "\"status\":200", many(60_000), 0),
+        (&outcome, "\"status\":200", many(66_000), 3),
+        (&outcome, "\"status\":200", lists(60_000), 0),
+        (&outcome, "\"status\":200", lists(66_000), 3),
+        (&denied, "\"why\":\"no\"", "\"why\":\"no\",\"x\":\"\\ud800\"".into(), 3),
+        (&denied, "\"why\":\"no\"", "\"why\":\"no\",\"x\":{\"\\udc00\":1}".into(), 3),
+        (&denied, "\"why\":\"no\"", "\"why\":\"no\",\"x\":\"\\ud83d\\ude00\"".into(), 0),
+        (&denied, "\"why\":\"no\"", "\"why\":\"no\",\"body\":5".into(), 0),
+    ];
+    let log = |records: &[Record], from: &str, to: &str| {
+        let text = String::from_utf8(log(records)).unwrap();
+        let (before, last) = text.rsplit_once("\n{").unwrap();
+        assert!(last.contains(from), "{from}");
+        format!("{before}\n{{{}", last.replacen(from, to, 1)).into_bytes()
+    };
+    let logs: Vec<Vec<u8>> = cases.iter().map(|(records, from, to, _)| log(records, from, to)).collect();
+    for ((code, lines, ..), (records, _, to, due)) in both(&logs).into_iter().zip(&cases) {
+        let whole = records.len() as u64 - u64::from(*due == 3);
+        assert_eq!((code, lines), (*due, whole), "{to:.200}");
+    }
+}
+
 #[test]
 fn one_reading_of_every_order() {
     let found = |open, torn| Some(Resumed { lines: 2, calls: 1, open, torn });
@@ -241,6 +290,10 @@ fn two_readers_agree_on_damage() {
     assert!(said.iter().filter(|s| s.0 == 3).count() > 1500);
 }
 
+fn cut_short(log: &[u8]) -> PathBuf {
+    file(&log[..log.len() - 9])
+}
+
 #[test]
 fn a_receipt_shows_a_cut_tail() {
     let whole = log(&every_kind());
@@ -269,7 +322,19 @@ fn a_receipt_shows_a_cut_tail() {
     assert!(code == 3 && said.contains("line 10 (receipt)"), "{said}");
     let (code, said) = run(&path, &receipt(9, &head));
     assert!(code == 3 && said.contains("what follows was added"), "{said}");
-    assert_eq!(run(&path, &file(b"{}")).0, 2);
+    for odd in [
+        "{}",
+        "{\"log\":null}",
+        "{\"log\":{}}",
+        "{\"log\":{\"count\":true,\"head\":null}}",
+        "{\"log\":{\"count\":10.0,\"head\":null}}",
+        "{\"log\":{\"count\":10,\"head\":5}}",
+    ] {
+        let odd = file(odd.as_bytes());
+        assert_eq!(run(&path, &odd).0, 2);
+        // What cannot be read is said before what does not hold.
+        assert_eq!(run(&cut_short(&whole), &odd).0, 2);
+    }
     assert_eq!(run(Path::new("/nonexistent"), &right).0, 2);
     assert_eq!(sanduk(&["verify", "/"]).status.code(), Some(2));
 }

@@ -3,7 +3,7 @@
 #[path = "support/call_log.rs"]
 mod call_log;
 
-use call_log::{denied, end, every_kind, log, outcome, start, verdict};
+use call_log::{denied, end, every_kind, log, outcome, start, tried, verdict};
 use sanduk::relay::log_read::{Reader, Tail, What};
 use sanduk::relay::record::{Again, Record, Resumed, Retry};
 use sanduk::wire::digest::sha256_hex;
@@ -40,9 +40,18 @@ fn retry(call: u64, n: u32) -> Record {
 
 #[test]
 fn tries_of_a_call() {
-    let good =
-        [start(None), verdict(1), retry(1, 2), verdict(2), retry(2, 2), retry(1, 3), outcome(1), outcome(2)];
-    assert_eq!(read(&log(&good)), (8, None));
+    let records = |first, second| {
+        let retries = [verdict(1), retry(1, 2), verdict(2), retry(2, 2), retry(1, 3)];
+        [start(None)]
+            .into_iter()
+            .chain(retries)
+            .chain([tried(1, first), tried(2, second)])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(read(&log(&records(3, 2))), (8, None));
+    for (first, second, line) in [(1, 2, 7), (2, 2, 7), (4, 2, 7), (3, 1, 8), (3, 3, 8)] {
+        assert_eq!(read(&log(&records(first, second))), (line - 1, Some((line, What::Order))));
+    }
 }
 
 #[test]

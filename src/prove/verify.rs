@@ -140,11 +140,13 @@ fn read(log: &Path, from: Box<dyn Read>, bodies: &Path) -> Result<Found, Error> 
         match reader.advance() {
             Ok(None) => break,
             Ok(Some(line)) => {
-                count(&mut found, &line);
                 if let Err(why) = body(&line, bodies, &mut found.bodies) {
                     found.fault = Some(Fault { line: line.n, what: "body", why });
                     break;
                 }
+                count(&mut found, &line);
+                (found.lines, found.calls, found.ended) = (line.n, reader.calls(), reader.ended());
+                found.head = Some(reader.head().into());
             }
             Err(bad) => {
                 if let Some(error) = unreadable(log, &bad) {
@@ -155,9 +157,7 @@ fn read(log: &Path, from: Box<dyn Read>, bodies: &Path) -> Result<Found, Error> 
             }
         }
     }
-    (found.lines, found.calls, found.ended) = (reader.lines(), reader.calls(), reader.ended());
     found.without_outcome = found.calls.saturating_sub(found.outcomes);
-    found.head = (found.lines > 0).then(|| reader.head().into());
     Ok(found)
 }
 

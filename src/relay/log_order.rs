@@ -48,18 +48,23 @@ impl Order {
                 return Err(format!("try {} of call {}, which is not due", r.r#try, r.call));
             }
             Record::Retry(r) => drop(self.open.insert(r.call, r.r#try)),
-            Record::Outcome(o) if self.open.remove(&o.call).is_none() => {
-                let why = if o.call > self.calls {
-                    "has no verdict"
-                } else {
-                    "has its outcome already, or was left open by an earlier relay"
-                };
-                return Err(format!("outcome of call {}, which {why}", o.call));
-            }
+            Record::Outcome(o) => match self.open.remove(&o.call) {
+                Some(tries) if tries == o.tries => {}
+                Some(tries) => {
+                    return Err(format!("outcome of call {} after {} tries, of {tries}", o.call, o.tries));
+                }
+                None if o.call > self.calls => {
+                    return Err(format!("outcome of call {}, which has no verdict", o.call));
+                }
+                None => {
+                    let why = "which has its outcome already, or was left open by an earlier relay";
+                    return Err(format!("outcome of call {}, {why}", o.call));
+                }
+            },
             Record::DeniedAgain(a) if !self.after_denied || a.times == 0 => {
                 return Err("a refusal repeated where none stands before".into());
             }
-            Record::Outcome(_) | Record::Denied(_) | Record::DeniedAgain(_) | Record::End(_) => {}
+            Record::Denied(_) | Record::DeniedAgain(_) | Record::End(_) => {}
         }
         self.ended = matches!(record, Record::End(_));
         self.after_denied = matches!(record, Record::Denied(_));

@@ -7,6 +7,7 @@ use crate::relay::log_order::Order;
 use crate::relay::record::{NO_PREV, Record, Start, VERSION};
 use crate::wire::digest;
 use crate::wire::json::{self, Kind, Scanner};
+use crate::wire::json_text;
 use serde::Deserialize;
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -262,18 +263,35 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Stricter than the parser behind it where two readers could differ: names twice, bytes that are not UTF-8, depth, numbers that no
-/// 64-bit float holds.
+/// Stricter than the parser behind it where two readers could differ: names twice, bytes that are not UTF-8, half a surrogate pair,
+/// depth, very many names, numbers that no 64-bit float holds.
 fn strict(text: &[u8]) -> Result<(), json::Bad> {
     let mut scanner = Scanner::new(text)?;
+    let mut names = 0usize;
     while let Some(token) = scanner.advance()? {
-        let at = token.span.start;
-        if token.depth >= limits::LOG_DEPTH && matches!(token.kind, Kind::Object | Kind::Array) {
-            return Err(json::Bad { at, why: "nested too deeply" });
-        }
-        let number = || std::str::from_utf8(text.get(token.span.clone())?).ok()?.parse::<f64>().ok();
-        if token.kind == Kind::Number && !number().is_some_and(f64::is_finite) {
-            return Err(json::Bad { at, why: "a number out of range" });
+        let bad = |why| json::Bad { at: token.span.start, why };
+        let source = text.get(token.span.clone()).unwrap_or_default();
+        match token.kind {
+            Kind::Object | Kind::Array if token.depth >= limits::LOG_DEPTH => {
+                return Err(bad("nested too deeply"));
+            }
+            Kind::Number => {
+                let number = std::str::from_utf8(source).ok().and_then(|s| s.parse::<f64>().ok());
+                if !number.is_some_and(f64::is_finite) {
+                    return Err(bad("a number out of range"));
+                }
+            }
+            Kind::Name | Kind::String => {
+                names = names.saturating_add(usize::from(token.kind == Kind::Name));
+                if names > limits::JSON_NAMES {
+                    return Err(bad("too many member names"));
+                }
+                let decoded = json_text::decoded(json_text::inside(text, &token.span));
+                if std::str::from_utf8(&decoded).is_err() {
+                    return Err(bad("half a surrogate pair is no text"));
+                }
+            }
+            _ => {}
         }
     }
     Ok(())

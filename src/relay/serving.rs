@@ -166,14 +166,22 @@ impl Serving {
         Ok(Some(opened.call))
     }
 
-    /// Records that a call is about to be sent once more, and syncs it; where that cannot be, the run ends.
+    /// Records that a call is about to be sent once more, and syncs it; where that cannot be, the run ends. As with `open`, the relay's
+    /// end comes before the record or finds its try counted.
     pub fn again(&self, retry: Retry) -> std::io::Result<()> {
         let (call, tries) = (retry.call, retry.r#try);
-        self.log.write_synced(&Record::Retry(retry)).inspect_err(|e| self.unrecorded(e))?;
-        if let Some(opened) = self.in_flight().get_mut(&call) {
-            opened.call.tries = tries;
-        }
-        Ok(())
+        let written = {
+            let mut open = self.in_flight();
+            let Some(opened) = open.get_mut(&call) else {
+                return Err(std::io::Error::other("the relay has ended"));
+            };
+            let written = self.log.write(&Record::Retry(retry));
+            if written.is_ok() {
+                opened.call.tries = tries;
+            }
+            written
+        };
+        written.and_then(|line| self.log.sync(line)).inspect_err(|e| self.unrecorded(e))
     }
 
     /// The last records: calls in flight may be billed, so they are owed, and then the end. Nothing is served after.

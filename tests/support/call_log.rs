@@ -41,6 +41,11 @@ pub fn verdict(call: u64) -> Record {
 }
 
 pub fn outcome(call: u64) -> Record {
+    tried(call, 1)
+}
+
+/// Of a call that was sent so often.
+pub fn tried(call: u64, tries: u32) -> Record {
     let counts = Counts { input: Some(1), cost: Some(0.5), model: Some("m".into()), ..Counts::default() };
     let (charged_picodollars, charged_tokens) = (None, Some(7));
     let ended = "whole".into();
@@ -50,7 +55,7 @@ pub fn outcome(call: u64) -> Record {
         ended,
         bytes: 2,
         millis: 1,
-        tries: 1,
+        tries,
         charged_picodollars,
         charged_tokens,
         counts,
