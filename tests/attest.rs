@@ -116,6 +116,7 @@ fn closed(place: &Place, user: Option<&str>, engine: &[&str]) {
     let answer = answer(&ran, 0);
     assert_eq!((&answer["schema"], &answer["verdict"]), (&Value::from(1), &Value::from("closed")));
     assert_eq!(probes(&answer, "hole"), Vec::<&str>::new());
+    assert_eq!((&answer["untested"], &answer["unproven"]), (&Value::from(0), &serde_json::json!([])));
     assert_eq!(probes(&answer, "untested"), Vec::<&str>::new(), "{}", ran.out);
     let done = probes(&answer, "closed");
     for kind in [

@@ -99,9 +99,7 @@ pub fn attest(wanted: &Wanted, env: &Env) -> Result<Answer, Error> {
         found.push(Found::new("relay-key-reflected", Way::Silent, "before an answer came"));
     }
     arrived(&provider.seen(), boxed.ended, &mut found);
-    found.extend(
-        outside.missing.iter().map(|(id, why)| Found::new(id, Way::Untested, format!("no listener: {why}"))),
-    );
+    found.extend(outside.missing.iter().map(|(id, why)| Found::new(id, Way::Untested, why)));
     watch.end(&mut found);
     place.stop(&other.work);
     if !other.wait(limits::TEARDOWN) {
@@ -112,22 +110,21 @@ pub fn attest(wanted: &Wanted, env: &Env) -> Result<Answer, Error> {
         Controls { targets: &task.targets, abstracts: &task.abstracts, held: &held.targets, own_network };
     let probes = verdict::judge(&found, &controls);
     let (features, receipt) = Watch::receipt(&state, &run);
-    let mut answer = Answer {
+    let answer = Answer {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
-        verdict: "closed",
+        verdict: "",
         engine: chosen.words,
         image: chosen.image,
         made_hole: hole.map(str::to_string),
         kernel: kernel(),
         features,
         receipt,
-        probes,
+        untested: 0,
+        unproven: Vec::new(),
+        probes: Vec::new(),
     };
-    if !answer.holes().is_empty() {
-        answer.verdict = "holes";
-    }
-    Ok(answer)
+    Ok(answer.of(probes))
 }
 
 /// The provider's side: only allowed calls came, with the key; the answer that held the key ended the run or was cut.

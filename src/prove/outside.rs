@@ -33,7 +33,7 @@ pub struct Outside {
     pub abstracts: Vec<Abstract>,
     /// Namespaces that a box must not share.
     pub namespaces: Vec<String>,
-    /// What could not be listened on, with why.
+    /// What cannot be tried, by id, with why.
     pub missing: Vec<(String, String)>,
     _socket: OwnedFd,
 }
@@ -47,10 +47,11 @@ impl Outside {
         let mut outside = Outside {
             targets: Vec::new(),
             abstracts: vec![Abstract { id: "host-abstract".into(), name }],
-            namespaces: namespaces(),
+            namespaces: Vec::new(),
             missing: Vec::new(),
             _socket: socket,
         };
+        outside.namespaces();
         for ip in addresses() {
             outside.listen(ip);
         }
@@ -69,6 +70,17 @@ impl Outside {
         Ok(outside)
     }
 
+    /// As `/proc/self/ns` names them. A user namespace is not among them: docker boxes share the host's.
+    fn namespaces(&mut self) {
+        for kind in ["net", "pid", "ipc", "uts", "mnt"] {
+            #[expect(clippy::disallowed_methods, reason = "FILE-181 attest: the host's namespaces")]
+            match attempt::link(&Path::new("/proc/self/ns").join(kind)) {
+                Ok(name) => self.namespaces.push(name),
+                Err(e) => self.missing.push((format!("namespace {kind}"), format!("not known: {e}"))),
+            }
+        }
+    }
+
     /// A TCP and a UDP socket of ours on one address.
     fn listen(&mut self, ip: IpAddr) {
         for udp in [false, true] {
@@ -76,7 +88,7 @@ impl Outside {
             let listened = if udp { datagrams(ip) } else { connections(ip) };
             match listened {
                 Ok(at) => self.targets.push(Target { id: format!("{id} {at}"), at, udp }),
-                Err(e) => self.missing.push((format!("{id} {ip}"), e.to_string())),
+                Err(e) => self.missing.push((format!("{id} {ip}"), format!("no listener: {e}"))),
             }
         }
     }
@@ -147,13 +159,4 @@ fn resolvers() -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = servers.filter_map(|s| s.trim().parse().ok()).collect();
     all.dedup();
     all
-}
-
-/// As `/proc/self/ns` names them. A user namespace is not among them: docker boxes share the host's.
-fn namespaces() -> Vec<String> {
-    let link = |kind: &&str| {
-        #[expect(clippy::disallowed_methods, reason = "FILE-181 attest: the host's namespaces")]
-        attempt::link(&Path::new("/proc/self/ns").join(kind)).ok()
-    };
-    ["net", "pid", "ipc", "uts", "mnt"].iter().filter_map(link).collect()
 }

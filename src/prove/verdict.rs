@@ -1,6 +1,7 @@
 //! What the probes of `attest` come to: each closed, a hole or untested, and why. Silence is believed only where the same probe works
-//! from outside. The table for people, the JSON for machines (`audit/ATTEST.md`). Called by `attest`.
+//! from outside. What was not tried is closed only where nothing could come of it. The table for people, the JSON for machines (`audit/ATTEST.md`). Called by `attest`.
 
+use crate::error::Exit;
 use crate::prove::outside;
 use crate::wire::probe::{Abstract, Found, Target, Way};
 use crate::wire::text;
@@ -43,7 +44,7 @@ pub struct Answer {
     pub schema: u32,
     /// This program's.
     pub version: &'static str,
-    /// `closed` or `holes`.
+    /// `closed`, `holes`, or `unproven`: no hole was seen, and something that could be one was not tried.
     pub verdict: &'static str,
     /// Engine and its version or endpoint.
     pub engine: String,
@@ -57,12 +58,16 @@ pub struct Answer {
     pub features: Vec<String>,
     /// The receipt of the run that was probed.
     pub receipt: String,
+    /// How many probes were not made, or say nothing here.
+    pub untested: usize,
+    /// Ids of those among them that could be a hole all the same.
+    pub unproven: Vec<String>,
     /// In the order they were made.
     pub probes: Vec<Probe>,
 }
 
 /// By the first word of an id: what was tried, what a closed box does.
-const WHAT: [(&str, &str, &str); 49] = [
+const WHAT: [(&str, &str, &str); 48] = [
     ("net-interfaces", "interfaces of the box", "lo alone"),
     ("net-routes", "routes of the box", "none but of lo"),
     ("host-tcp", "a port of this host, by TCP", "unreachable"),
@@ -74,7 +79,6 @@ const WHAT: [(&str, &str, &str); 49] = [
     ("other-box-tcp", "another sealed box", "unreachable"),
     ("other-box-abstract", "an abstract socket of another box", "not there"),
     ("host-abstract", "an abstract socket of this host", "not there"),
-    ("other-box", "another sealed box", "unreachable"),
     ("icmp", "an echo request", "unreachable"),
     ("raw-socket", "packets of the box's own making", "refused"),
     ("packet-socket", "frames of the box's own making", "refused"),
@@ -120,6 +124,24 @@ const LOOKS: [(&str, &str, &str); 3] = [
     ("nothing-left", "record and channel after the run", "gone"),
 ];
 
+/// Stands there only where something else is missing.
+const SOMETIMES: &str = "key";
+/// These need a packet, or a name of the network's namespace: nothing comes of them in a box that is `ALONE`.
+const BY_NETWORK: [&str; 10] = [
+    "host-tcp",
+    "host-udp",
+    "dns-udp",
+    "dns-tcp",
+    "metadata",
+    "internet",
+    "other-box-tcp",
+    "other-box-abstract",
+    "host-abstract",
+    "icmp",
+];
+/// A box for which these are closed has a network of its own, and nothing in it.
+const ALONE: [&str; 3] = ["net-interfaces", "net-routes", "namespace net"];
+
 /// What silence is checked against.
 pub struct Controls<'a> {
     /// Addresses that were tried.
@@ -132,13 +154,30 @@ pub struct Controls<'a> {
     pub own_network: bool,
 }
 
-/// Everything that was found, judged.
+/// Everything that was found, judged; what should have been tried and was not is untested.
 pub fn judge(found: &[Found], controls: &Controls<'_>) -> Vec<Probe> {
-    found.iter().map(|f| one(f, controls)).collect()
+    let made = |id: &str| found.iter().any(|f| first(&f.id) == id);
+    let rows = WHAT.iter().chain(&LOOKS).map(|(id, ..)| *id);
+    let missing = rows.filter(|id| *id != SOMETIMES && !made(id));
+    let missing: Vec<Found> = missing.map(|id| Found::new(id, Way::Untested, "it was not made")).collect();
+    found.iter().chain(&missing).map(|f| one(f, controls)).collect()
+}
+
+/// Ids of what was not tried and could be a hole all the same: all of it, but for what needs a network in a box that has none.
+pub fn unproven(probes: &[Probe]) -> Vec<String> {
+    let shut = |id: &&str| probes.iter().any(|p| p.id == **id && p.verdict == Verdict::Closed);
+    let alone = ALONE.iter().all(shut);
+    let harmless = |id: &str| alone && BY_NETWORK.contains(&first(id));
+    let left = probes.iter().filter(|p| p.verdict == Verdict::Untested && !harmless(&p.id));
+    left.map(|p| p.id.clone()).collect()
+}
+
+fn first(id: &str) -> &str {
+    id.split(' ').next().unwrap_or_default()
 }
 
 fn one(found: &Found, controls: &Controls<'_>) -> Probe {
-    let first = found.id.split(' ').next().unwrap_or_default();
+    let first = first(&found.id);
     let row = WHAT.iter().chain(&LOOKS).find(|(id, ..)| *id == first);
     let (_, what, expected) = row.copied().unwrap_or(("", "", ""));
     let mut got = text::short(&found.got, 300);
@@ -193,6 +232,28 @@ fn control(found: &Found, controls: &Controls<'_>, got: &mut String) -> Verdict 
 }
 
 impl Answer {
+    /// Adds the probes, and what they come to.
+    pub fn of(mut self, probes: Vec<Probe>) -> Answer {
+        self.untested = probes.iter().filter(|p| p.verdict == Verdict::Untested).count();
+        self.unproven = unproven(&probes);
+        self.probes = probes;
+        self.verdict = match (self.holes().as_slice(), self.unproven.as_slice()) {
+            ([], []) => "closed",
+            ([], _) => "unproven",
+            _ => "holes",
+        };
+        self
+    }
+
+    /// 0 only where all of it is known to be closed.
+    pub fn exit(&self) -> Exit {
+        match self.verdict {
+            "closed" => Exit::Ok,
+            "holes" => Exit::Policy,
+            _ => Exit::Failed,
+        }
+    }
+
     /// Ids of the holes.
     pub fn holes(&self) -> Vec<&str> {
         let holes = self.probes.iter().filter(|p| p.verdict == Verdict::Hole);
@@ -219,8 +280,7 @@ impl Answer {
                 out.push_str(&format!("{word:<9}{:<34} {} -> {}\n", probe.id, probe.what, probe.got));
             }
         }
-        let count = |v| self.probes.iter().filter(|p| p.verdict == v).count();
-        let (closed, untested) = (count(Verdict::Closed), count(Verdict::Untested));
+        let closed = self.probes.iter().filter(|p| p.verdict == Verdict::Closed).count();
         let place = self.image.as_ref().map_or(String::new(), |image| format!(", {image}"));
         out.push_str(&format!(
             "\n{}{place}; kernel {}; relay: {}\n",
@@ -228,10 +288,99 @@ impl Answer {
             self.kernel,
             self.features.join("; ")
         ));
-        out.push_str(&match self.holes().as_slice() {
-            [] => format!("closed: {closed} ways tried, {untested} untested\n"),
-            holes => format!("{} open: {}\n", holes.len(), holes.join(", ")),
+        let holes = self.holes();
+        out.push_str(&match (holes.as_slice(), self.unproven.as_slice(), self.untested) {
+            ([], [], 0) => format!("closed: {closed} ways tried\n"),
+            ([], [], n) => {
+                format!("closed: {closed} ways tried; {n} not tested, which need a network, and the box has none\n")
+            }
+            ([], unproven, _) => format!(
+                "not shown to be closed: {} could not be tested ({closed} ways are closed): {}\n",
+                unproven.len(),
+                unproven.join(", ")
+            ),
+            (holes, ..) => format!("{} open: {}\n", holes.len(), holes.join(", ")),
         });
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Controls, LOOKS, SOMETIMES, Verdict, WHAT, judge};
+    use crate::error::Exit;
+    use crate::wire::probe::{Found, Way};
+
+    /// Every probe once and closed, but for those named: with this way, or `None`: not there at all.
+    fn answer(but: &[(&str, Option<Way>)]) -> Answer {
+        let way = |id: &str| but.iter().find(|(b, _)| *b == id).map_or(Some(Way::Shut), |(_, way)| *way);
+        let rows = WHAT.iter().chain(&LOOKS).map(|(id, ..)| *id).filter(|id| *id != SOMETIMES);
+        let ids = rows.map(|id| if id == "namespace" { "namespace net" } else { id });
+        let found: Vec<Found> = ids.filter_map(|id| Some(Found::new(id, way(id)?, "x"))).collect();
+        let controls = Controls { targets: &[], abstracts: &[], held: &[], own_network: true };
+        let probes = judge(&found, &controls);
+        let none = Answer {
+            schema: 1,
+            version: "",
+            verdict: "",
+            engine: String::new(),
+            image: None,
+            made_hole: None,
+            kernel: String::new(),
+            features: Vec::new(),
+            receipt: String::new(),
+            untested: 0,
+            unproven: Vec::new(),
+            probes: Vec::new(),
+        };
+        none.of(probes)
+    }
+
+    fn of(answer: &Answer) -> (&str, usize, Vec<&str>, Exit) {
+        let unproven = answer.unproven.iter().map(String::as_str).collect();
+        (answer.verdict, answer.untested, unproven, answer.exit())
+    }
+
+    /// The three that are compared with the same from outside have nothing to compare with here; the box is alone, so they are no holes.
+    #[test]
+    fn what_needs_a_network_may_stay_untested_in_a_box_that_has_none() {
+        let quiet = answer(&[("dns-udp", Some(Way::Silent)), ("icmp", Some(Way::Untested))]);
+        assert_eq!(of(&quiet), ("closed", 5, vec![], Exit::Ok));
+        assert!(quiet.table().contains("closed: ") && quiet.table().contains("; 5 not tested"));
+        assert!(quiet.json().contains("\"untested\": 5") && quiet.json().contains("\"unproven\": []"));
+    }
+
+    #[test]
+    fn what_could_be_a_hole_is_never_closed_untested() {
+        for id in
+            ["relay-works", "key-memory", "privileges", "relay-confined", "nothing-left", "first-process"]
+        {
+            for way in [Some(Way::Untested), Some(Way::Silent), None] {
+                let left = answer(&[(id, way)]);
+                assert_eq!(of(&left), ("unproven", 4, vec![id], Exit::Failed), "{id}");
+                assert!(left.table().ends_with(&format!(": {id}\n")), "{}", left.table());
+            }
+        }
+        // Without one of these three nobody knows whether the box has a network.
+        for id in ["net-interfaces", "net-routes", "namespace net"] {
+            let left = answer(&[(id, Some(Way::Untested))]);
+            let mut unproven = left.unproven.clone();
+            unproven.sort();
+            let mut wanted = ["host-abstract", "host-tcp", "host-udp", id];
+            wanted.sort();
+            assert_eq!(
+                (left.verdict, unproven),
+                ("unproven", wanted.iter().map(|w| w.to_string()).collect())
+            );
+        }
+        assert_eq!(answer(&[("namespace net", None)]).verdict, "unproven");
+    }
+
+    #[test]
+    fn a_hole_is_a_hole_whatever_else_is_unknown() {
+        let open = answer(&[("devices", Some(Way::Open)), ("relay-works", Some(Way::Untested))]);
+        assert_eq!((open.verdict, open.exit(), open.holes()), ("holes", Exit::Policy, vec!["devices"]));
+        assert!(open.probes.iter().any(|p| p.verdict == Verdict::Closed));
+        assert!(open.table().ends_with("1 open: devices\n"));
     }
 }
