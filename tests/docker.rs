@@ -99,6 +99,13 @@ fn box_b38_the_channel_has_a_neutral_name() {
     }
 }
 
+#[test]
+fn bodies_beside_the_log() {
+    if ready() {
+        checks::bodies_beside_the_log(Docker);
+    }
+}
+
 /// `audit/argv.txt`: what docker is told, word for word.
 #[test]
 fn arguments_are_those_of_the_ledger() {

@@ -8,7 +8,7 @@ mod killing;
 #[expect(dead_code, reason = "tests/run.rs uses the rest")]
 mod rig;
 
-use killing::{busy, draws, ended, line, next_works};
+use killing::{bodies_hold, busy, draws, ended, line, next_works};
 use rig::On::{Bwrap, Docker};
 use rig::{IMAGE, Rig, list, processes, ran, script, signal, skipped, until};
 use std::path::Path;
@@ -76,7 +76,7 @@ fn kill_at_instants(part: &str, seed: u64) {
 fn kill_at(part: &str, n: usize, draw: u64) {
     let at = format!("{part} {n}");
     let rig = Rig::on(Docker, &busy());
-    let mut run = rig.start(&["x"]);
+    let mut run = rig.start(&["x", "--log-bodies"]);
     // The engine's command line lives for half a second: its instants are counted from its start.
     if part != "cli" {
         if n % 2 == 1 {
@@ -113,6 +113,7 @@ fn kill_at(part: &str, n: usize, draw: u64) {
         assert!(!Path::new("/tmp").join(&channel).exists(), "{at}: its channel is left");
     }
     rig.assert_clean();
+    bodies_hold(&rig, &at);
 }
 
 /// Keeper and run at once: only the next command can remove the box. Its dead man's switch would end it before.

@@ -8,7 +8,7 @@ mod killing;
 #[expect(dead_code, reason = "tests/run.rs uses the rest")]
 mod rig;
 
-use killing::{busy, draws, ended, line, next_works};
+use killing::{bodies_hold, busy, draws, ended, line, next_works};
 use rig::On::Bwrap;
 use rig::{PATIENCE, Rig, family, list, living, processes, ran, script, signal, until};
 use std::path::Path;
@@ -37,7 +37,7 @@ fn kill_at_instants(part: &str, seed: u64) {
     let undisturbed = beside.start(&["x"]);
     for (n, draw) in (0u64..).zip(draws(seed)) {
         let rig = Rig::new(&busy());
-        let mut run = rig.start(&["x"]);
+        let mut run = rig.start(&["x", "--log-bodies"]);
         // The first ones while things start, the last ones in the middle of calls.
         std::thread::sleep(Duration::from_millis(draw % (40 + n * 60)));
         // A part that is not there yet is killed as soon as it is.
@@ -76,6 +76,7 @@ fn kill_at_instants(part: &str, seed: u64) {
         next_works(Bwrap, &rig);
         assert_eq!(rig.requests(), calls, "{part} {n}: a call after the end");
         rig.assert_clean();
+        bodies_hold(&rig, &format!("{part} {n}"));
     }
     ran(undisturbed.wait_with_output().unwrap()).code(0);
     beside.assert_clean();

@@ -38,3 +38,8 @@ fn box_b14_an_exchanged_control_socket_is_not_followed() {
 fn box_b38_the_channel_has_a_neutral_name() {
     checks::box_b38_the_channel_has_a_neutral_name(Bwrap);
 }
+
+#[test]
+fn bodies_beside_the_log() {
+    checks::bodies_beside_the_log(Bwrap);
+}

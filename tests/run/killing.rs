@@ -1,7 +1,7 @@
 //! What the tests that kill parts of a run have in common: when, whom, and what has to be true afterwards.
 
-use crate::rig::{On, PATIENCE, Rig, ran, script};
-use std::process::Child;
+use crate::rig::{On, PATIENCE, Rig, list, ran, script};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Instants per process.
@@ -50,4 +50,29 @@ pub fn next_works(on: On, rig: &Rig) {
     let mut command = next.command(&["x"]);
     command.env("XDG_STATE_HOME", &rig.state);
     ran(command.output().unwrap()).code(0);
+}
+
+/// What a run with `--log-bodies` left: the log holds, with every body that it names; a file with a name is what its name says.
+#[track_caller]
+pub fn bodies_hold(rig: &Rig, what: &str) {
+    // The next command has a directory of its own in the same state.
+    for kept in list(&rig.state.join("sanduk/receipts")) {
+        let log = kept.join("calls.jsonl");
+        // Killed before the relay's first line: there is nothing that could hold.
+        if std::fs::metadata(&log).map_or(0, |log| log.len()) == 0 {
+            continue;
+        }
+        let found = sanduk::prove::verify::verify(&log, None, None).unwrap();
+        assert!(found.holds, "{what}: {found:?}");
+        for path in list(&kept.join("bodies")) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let Some(digest) = name.strip_suffix(".gz") else {
+                assert!(name.starts_with(".new-"), "{what}: {name}");
+                continue;
+            };
+            let out = Command::new("gzip").args(["-dc"]).arg(&path).output().unwrap();
+            assert!(out.status.success(), "{what}: {name} is cut");
+            assert_eq!(sanduk::wire::digest::sha256_hex(&out.stdout), digest, "{what}");
+        }
+    }
 }

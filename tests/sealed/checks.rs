@@ -2,7 +2,9 @@
 //! by commands that mini runs as the model's tool calls; what they found comes back in the work directory. Promises 1 and 2 of the
 //! design. `tests/sealed.rs` asks it of bwrap, `tests/docker.rs` of docker.
 
-use crate::rig::{KEY, On, Ran, Rig, root, script};
+use crate::rig::{KEY, On, Ran, Rig, list, root, script};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 /// The key as a pattern that is no hit itself.
 const PATTERN: &str = "RIGKE[Y]-0123";
@@ -224,4 +226,23 @@ pub fn box_b38_the_channel_has_a_neutral_name(on: On) {
         "{}",
         out[0]
     );
+}
+
+/// `--log-bodies` in a run: what went up and what came down, by digest; no key in it; the receipt's head is the log's.
+pub fn bodies_beside_the_log(on: On) {
+    let rig = Rig::on(on, &script(&["echo found > REPORT.md"], "all done"));
+    rig.run(&["the task", "--log-bodies"]).code(0).says("body 001 ").says("msgs=1 ");
+    let kept = rig.kept();
+    let receipt = kept.join("receipt.json");
+    let found = sanduk::prove::verify::verify(&kept.join("calls.jsonl"), Some(&receipt), None).unwrap();
+    assert!(found.holds && found.calls > 1 && found.bodies == 2 * found.calls, "{found:?}");
+    let mut sent = 0;
+    for path in list(&kept.join("bodies")) {
+        let out = Command::new("zcat").arg(&path).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(!text.contains(KEY), "{}", path.display());
+        sent += usize::from(rig.bodies().contains(&text));
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+    assert_eq!(sent as u64, found.calls);
 }
