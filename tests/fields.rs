@@ -121,7 +121,7 @@ fn send(sent: &Sent<'_>, body: &[u8], grants: &Grants) -> Result<Passed, Refusal
     let (head, _) = http::request(text.as_bytes())?.expect("a whole head");
     let route = sent.provider.route("POST", head.path).ok_or_else(|| Refusal::new(403, "no route"))?;
     admit::content(&head)?;
-    admit::sealed(sent.provider, grants, route, &head)?;
+    admit::switches(sent.provider, grants, route, &head)?;
     let judged = policy::body(route.protocol, body, grants, sent.rules)?;
     let out = inject::Outgoing {
         method: "POST",

@@ -2,7 +2,9 @@
 
 use crate::catalog::providers::{Provider, Route, Scheme, Values};
 use crate::limits::SHOWN_CHARS;
+use crate::relay::leak;
 use crate::relay::policy_fields::remedy;
+use crate::relay::policy_read::chooses_model;
 use crate::relay::refuse::Refusal;
 use crate::relay::serving::Serving;
 use crate::relay::start::Grants;
@@ -111,13 +113,30 @@ fn charset(parameter: &[u8]) -> Option<&[u8]> {
     Some(value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value))
 }
 
-/// Sealed mode: the query and the values of headers that switch something on are among those the provider's file lists.
-pub fn sealed(
+/// With a list of models no query may choose one: there are gateways that prefer it to the body's.
+fn model(grants: &Grants, head: &Request<'_>) -> Result<(), Refusal> {
+    if grants.allow_models.is_empty() || head.method != "POST" {
+        return Ok(());
+    }
+    let parameters = head.query.unwrap_or_default().split(['&', ';']);
+    let mut names = parameters.map(|p| p.split_once('=').map_or(p, |(name, _)| name));
+    match names.find(|name| chooses_model(&leak::percent_decoded(name.as_bytes()))) {
+        None => Ok(()),
+        Some(name) => {
+            let why = format!("{} in the query may choose another model", text::short(name, SHOWN_CHARS));
+            Err(Refusal { remedy: "--allow-model".into(), ..Refusal::new(403, why) })
+        }
+    }
+}
+
+/// The query and the values of headers that switch something on: in sealed mode they are among those the provider's file lists.
+pub fn switches(
     provider: &Provider,
     grants: &Grants,
     route: &Route,
     head: &Request<'_>,
 ) -> Result<(), Refusal> {
+    model(grants, head)?;
     if !grants.sealed {
         return Ok(());
     }

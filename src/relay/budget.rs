@@ -189,6 +189,10 @@ impl Meter {
 
     /// What the call can use at most. Refuses what cannot be counted.
     fn hold(&self, asking: &Asking<'_>) -> Result<Hold, Refusal> {
+        if asking.terms.later && self.caps.by_use() {
+            let why = "a background call is not let pass: what it uses is known only behind its answer";
+            return Err(Refusal::new(403, why));
+        }
         let model = self.price(asking)?;
         let each = model.and_then(|m| m.media_tokens);
         let input = most_input(asking.bytes, asking.terms, each);

@@ -150,7 +150,7 @@ fn call(
     let held = Held::new(&relay.body_bytes, std::mem::take(room));
     let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
     let body = received.body.bytes();
-    admit::sealed(&relay.provider, &relay.grants, route, head)?;
+    admit::switches(&relay.provider, &relay.grants, route, head)?;
     relay.guard.request(body, &relay.body_bytes)?;
     let judged = match head.method {
         "GET" => policy::bodyless(),

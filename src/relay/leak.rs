@@ -186,7 +186,7 @@ fn hex(digits: &[u8]) -> Option<u8> {
 }
 
 /// The text with its `%XX` decoded (RFC 3986 section 2.1); what is none stays.
-fn percent_decoded(mut rest: &[u8]) -> Vec<u8> {
+pub fn percent_decoded(mut rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rest.len());
     while let Some(at) = rest.iter().position(|b| *b == b'%') {
         let (before, from) = rest.split_at(at);

@@ -17,6 +17,8 @@ pub struct Terms {
     pub media: u64,
     /// Tools of a type that the provider defines: it explains them to the model in words of its own.
     pub typed_tools: u64,
+    /// The call may go on behind its answer, which then says nothing of what it uses.
+    pub later: bool,
 }
 
 /// Values of price-moving fields that mean the usual price.
@@ -38,6 +40,10 @@ pub fn terms(protocol: Protocol, read: &Read, bytes: &[u8], own: &[&[u8]], cap: 
         let text = || json_text::decoded(json_text::inside(bytes, &found.span));
         let moves = match found.rule {
             Rule::Price => found.kind != Kind::String || !USUAL.contains(&&*text()),
+            Rule::Later => {
+                terms.later |= found.kind != Kind::False;
+                false
+            }
             // Another model has other rates.
             Rule::MoreModel | Rule::ModelList | Rule::Router => true,
             Rule::ToolType => {

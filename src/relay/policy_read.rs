@@ -28,6 +28,8 @@ pub enum Rule {
     Copies,
     /// Can make the same tokens cost something else.
     Price,
+    /// Lets the call go on, and be billed, behind its answer.
+    Later,
     /// Whether the answer is a stream.
     Stream,
     /// The object that holds `IncludeUsage`.
@@ -62,6 +64,7 @@ const JUDGED: &[Row] = &[
     (&[Member("modalities")], Rule::Price),
     (&[Member("prediction")], Rule::Price),
     (&[Member("web_search_options")], Rule::Price),
+    (&[Member("background")], Rule::Later),
     (&[Member("stream")], Rule::Stream),
     (&[Member("stream_options")], Rule::StreamOptions),
     (&[Member("stream_options"), Member("include_usage")], Rule::IncludeUsage),
@@ -228,6 +231,15 @@ fn judged_name(
         return Err(format!("the member name {shown} differs only by case from one that is judged"));
     }
     Ok(false)
+}
+
+/// Whether a top-level member of this name chooses a model, read as carelessly as by any gateway.
+pub fn chooses_model(name: &[u8]) -> bool {
+    let choice = |rule| matches!(rule, Rule::Model | Rule::ModelList | Rule::Router);
+    JUDGED
+        .iter()
+        .filter(|(path, rule)| path.len() == 1 && choice(*rule))
+        .any(|(path, _)| last_name(path).is_some_and(|own| twin(own, name)))
 }
 
 /// The name a path ends with.

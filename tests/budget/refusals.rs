@@ -96,6 +96,33 @@ fn a_call_without_a_price_is_refused_before_it_is_made() {
     }
 }
 
+/// A call in the background answers before it has used anything, so no cap by use could count it.
+#[test]
+fn no_call_goes_on_behind_its_answer() {
+    let queued = r#"{"id":"r","object":"response","status":"queued","output":[],"usage":null}"#;
+    let provider =
+        Provider::start(move |_, _| vec![answer("200 OK", "Content-Type: application/json\r\n", queued)]);
+    let said = |more: &[&str], value: &str| {
+        let relay = Relay::start(&provider, &[&["--provider", "openai"], more].concat());
+        let body = format!("{{\"model\":\"m\",\"input\":\"x\",\"background\":{value}}}");
+        ask(&relay, &request("openai", "/v1/responses", &body))
+    };
+    let file = prices(PRICES);
+    for cap in [&["--max-tokens-total", "1000"][..], &["--budget", "1", "--prices", &file]] {
+        for value in ["true", "1", "\"true\"", "{}"] {
+            let got = said(cap, value);
+            assert!(status(&got) == "403" && got.contains("a background call is not let pass"), "{got}");
+        }
+        assert_eq!(provider.seen().len(), 0);
+        assert_eq!(status(&said(cap, "false")), "200");
+        assert_eq!(status(&said(cap, "null")), "200");
+        provider.forget();
+    }
+    // Where only calls are counted, or nothing is, it may.
+    assert_eq!(status(&said(&["--max-calls", "5"], "true")), "200");
+    assert_eq!(status(&said(&[], "true")), "200");
+}
+
 /// The refusal is the protocol's own, final, with both figures; the run ends with 5 behind it.
 #[test]
 fn a_cap_speaks_the_protocols_own_words() {
