@@ -107,6 +107,20 @@ fn every_vector_in_four_splits() {
     assert!(count >= 192, "{count}");
 }
 
+/// An advisor's rounds are another model's: told apart, and never lost to a cap of tokens.
+#[test]
+fn tokens_of_an_advisor() {
+    for (id, tokens) in
+        [("anth-advisor", 140 + 66), ("anth-compaction", 0), ("anth-fallback", 0), ("anth-plain", 0)]
+    {
+        let vectors = VECTORS.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+        let vector = vectors.into_iter().find(|v| v["id"] == id).unwrap();
+        let chunks: Vec<Vec<u8>> =
+            vector["chunks"].as_array().unwrap().iter().map(|c| hex(c.as_str().unwrap())).collect();
+        assert_eq!(read(&vector, &[&chunks.concat()]).elsewhere, tokens, "{id}");
+    }
+}
+
 /// `SANDUK_VECTORS=FILE`: more of the same kind.
 #[test]
 fn vectors_from_elsewhere() {

@@ -10,7 +10,7 @@ use crate::wire::money::Money;
 /// All tokens that an answer reported. `inside`: see `catalog::providers::Provider::cached_inside`.
 pub fn tokens(usage: &Usage, inside: bool) -> u64 {
     let parts = [usage.input, usage.cache_write, usage.cache_read, usage.output];
-    let sum = parts.into_iter().flatten().fold(0, u64::saturating_add);
+    let sum = parts.into_iter().flatten().fold(usage.elsewhere, u64::saturating_add);
     if inside { sum } else { sum.saturating_add(usage.doubtful) }
 }
 
@@ -139,6 +139,8 @@ mod tests {
             "1,100 of input are long"
         );
         assert_eq!((tokens(&told, true), tokens(&told, false)), (1000, 1100));
+        told.elsewhere = 7;
+        assert_eq!(tokens(&told, true), 1007, "an advisor's tokens count too");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Usage {
     pub reasoning: Option<u64>,
     /// Cached tokens that were taken out of the wire's input count although nothing there says that they were in it.
     pub doubtful: u64,
+    /// Tokens of another model that worked within the call (an advisor). They are billed at rates that are not this model's.
+    pub elsewhere: u64,
     /// Money the server itself reports.
     pub cost: Option<Money>,
     /// The answer is charged (2xx on a generating route).

@@ -11,6 +11,8 @@ pub struct Messages {
     counts: Counts,
     /// Rounds that the top level leaves out.
     compaction: Counts,
+    /// See `Usage`.
+    elsewhere: u64,
     complete: bool,
     failed: bool,
     events: u64,
@@ -72,20 +74,24 @@ impl Messages {
         self.rounds(facts, base);
     }
 
-    /// `iterations`: compaction rounds are billed and not in the top level; message rounds are its parts; other kinds are
-    /// another model's and not this one's tokens.
+    /// `iterations`: compaction rounds are billed and not in the top level; message rounds are its parts; an advisor's are another
+    /// model's, and not in the top level either.
     fn rounds(&mut self, facts: &Facts, base: &str) {
         if facts.below(base, "iterations") != Some(&Value::Array) {
             return;
         }
         let root = format!("{base}/iterations/");
-        let mut rounds = Counts::default();
+        let (mut rounds, mut advisor) = (Counts::default(), Counts::default());
         for (path, value) in facts.all() {
             let Some(round) = path.strip_suffix("/type").filter(|r| r.starts_with(&root)) else { continue };
-            if matches!(value, Value::Text(kind) if kind == "compaction") {
-                rounds.add(&object(facts, round));
+            match value {
+                Value::Text(kind) if kind == "compaction" => rounds.add(&object(facts, round)),
+                Value::Text(kind) if kind == "advisor_message" => advisor.add(&object(facts, round)),
+                _ => {}
             }
         }
+        let all = [advisor.input, advisor.cache_write, advisor.cache_read, advisor.output];
+        self.elsewhere = all.into_iter().flatten().fold(0, u64::saturating_add);
         self.compaction = rounds;
     }
 
@@ -116,7 +122,8 @@ impl Messages {
     pub fn stream_over(self) -> Usage {
         let counts = self.total();
         let complete = self.complete && !self.failed;
-        Usage { complete, owed: !self.refused, model: self.model, ..counts.into_usage() }
+        let elsewhere = self.elsewhere;
+        Usage { complete, owed: !self.refused, model: self.model, elsewhere, ..counts.into_usage() }
     }
 
     /// The result of a JSON answer.
@@ -124,7 +131,8 @@ impl Messages {
         self.named(facts.text("model"));
         self.read(facts, "usage");
         let counts = self.total();
-        Usage { complete: closed, owed: true, model: self.model, ..counts.into_usage() }
+        let elsewhere = self.elsewhere;
+        Usage { complete: closed, owed: true, model: self.model, elsewhere, ..counts.into_usage() }
     }
 }
 
