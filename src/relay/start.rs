@@ -283,6 +283,8 @@ pub fn in_background(listener: Listener, serving: &Arc<Serving>) -> Result<(), E
     tending.map_err(|e| Error::fault("start", "a thread", e))?;
     let serving = Arc::clone(serving);
     let accept = move || {
+        let _fault =
+            Fault(&serving, "the thread that accepts connections panicked: no further one is served");
         let each = Arc::clone(&serving);
         let each: Arc<dyn Fn(Conn) + Send + Sync> = Arc::new(move |c| {
             let _fault = Fault(&each, "the thread of a connection panicked; its call is charged at its most");
