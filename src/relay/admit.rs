@@ -22,7 +22,8 @@ pub fn ours(relay: &Serving, conn: &Conn) -> bool {
 pub fn keyless(relay: &Serving, head: &Request<'_>) -> Result<(), Refusal> {
     relay.guard.request(head.method.as_bytes(), &relay.body_bytes)?;
     relay.guard.request(head.target.as_bytes(), &relay.body_bytes)?;
-    head.fields.iter().try_for_each(|f| relay.guard.request(f.value, &relay.body_bytes))
+    let words = head.fields.iter().flat_map(|f| [f.name.as_bytes(), f.value]);
+    words.into_iter().try_for_each(|word| relay.guard.request(word, &relay.body_bytes))
 }
 
 /// `Host` is one of our names: a browser that was made to resolve a stranger's name to us sends the stranger's (DNS rebinding).

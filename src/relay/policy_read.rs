@@ -74,6 +74,8 @@ const JUDGED: &[Row] = &[
     (&[Member("fallbacks"), Each], Rule::MoreModel),
     (&[Member("fallbacks"), Each, Member("model")], Rule::MoreModel),
     (&[Member("fallbacks"), Each, Member("max_tokens")], Rule::Cap),
+    (&[Member("fallbacks"), Each, Member("max_completion_tokens")], Rule::Cap),
+    (&[Member("fallbacks"), Each, Member("max_output_tokens")], Rule::Cap),
     (&[Member("fallbacks"), Each, Member("thinking")], Rule::Parent),
     (&[Member("fallbacks"), Each, Member("thinking"), Member("budget_tokens")], Rule::Budget),
     (&[Member("tools")], Rule::Parent),

@@ -18,6 +18,7 @@ fn box_b26_key_in_a_request_ends_the_run() {
         post("/v1/messages", "", &format!(r#"{{"model":"m","max_tokens":1,"messages":[],"{KEY}":1}}"#)),
         post(&format!("/v1/messages?x={KEY}"), "", &body("")),
         post("/v1/messages", &format!("anthropic-beta: {KEY}\r\n"), &body("")),
+        post("/v1/messages", &format!("x-{KEY}: 1\r\n"), &body("")),
     ] {
         let provider = Provider::plain();
         // In sealed mode too, where some of these would be refused for another reason, and the reason would quote them.
