@@ -4,12 +4,12 @@
 #[path = "support/call_log.rs"]
 mod call_log;
 
-use call_log::{denied, end, every_kind, log, outcome, start, verdict};
+use call_log::{denied, end, every_kind, log, outcome, start, tried, verdict};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sanduk::prove::verify;
 use sanduk::relay::note::Denied;
-use sanduk::relay::record::{Again, Record, Resumed};
+use sanduk::relay::record::{Again, Record, Resumed, Retry};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -337,6 +337,11 @@ fn a_receipt_shows_a_cut_tail() {
     }
     assert_eq!(run(Path::new("/nonexistent"), &right).0, 2);
     assert_eq!(sanduk(&["verify", "/"]).status.code(), Some(2));
+    // A command line that cannot be read.
+    for words in [&["--receipt"][..], &["--receipts", "x"], &["--bodies"]] {
+        assert_eq!(second(&[path.clone()], words).0, 2, "{words:?}");
+    }
+    assert_eq!(second(&[], &[]).0, 2);
 }
 
 #[test]
@@ -413,6 +418,10 @@ fn explain_names_the_flag() {
     );
     let said = text(&sanduk(&["explain", name, "--call", "2"]));
     assert!(said.contains("Call 2 was allowed") && said.contains("Call 2 ended with status 200"), "{said}");
+    let retry = Record::Retry(Retry { call: 1, r#try: 2, status: 529, wait_ms: 500 });
+    let again = file(&log(&[start(None), verdict(1), retry, tried(1, 2)]));
+    let said = text(&sanduk(&["explain", again.to_str().unwrap(), "--call", "1"]));
+    assert!(said.contains("Call 1 was sent again, try 2: the provider answered 529"), "{said}");
     for (args, part) in [
         (&["explain", name, "99"][..], "the log has 10 lines"),
         (&["explain", name, "--call", "9"], "the log has 3 calls"),

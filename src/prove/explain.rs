@@ -19,7 +19,7 @@ pub enum Which {
     All,
     /// This line.
     Line(u64),
-    /// Verdict and outcome of this call.
+    /// Verdict, further tries and outcome of this call.
     Call(u64),
 }
 
@@ -76,6 +76,7 @@ impl Told {
             }
             (Which::Line(n), _) => line.n == *n,
             (Which::Call(n), Record::Verdict(v)) => v.call == *n,
+            (Which::Call(n), Record::Retry(r)) => r.call == *n,
             (Which::Call(n), Record::Outcome(o)) => o.call == *n,
             (Which::Call(_), _) => false,
         };
