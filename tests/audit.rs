@@ -339,7 +339,7 @@ fn a_receipt_shows_a_cut_tail() {
     assert_eq!(sanduk(&["verify", "/"]).status.code(), Some(2));
     // A command line that cannot be read.
     for words in [&["--receipt"][..], &["--receipts", "x"], &["--bodies"]] {
-        assert_eq!(second(&[path.clone()], words).0, 2, "{words:?}");
+        assert_eq!(second(std::slice::from_ref(&path), words).0, 2, "{words:?}");
     }
     assert_eq!(second(&[], &[]).0, 2);
 }
