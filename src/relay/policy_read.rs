@@ -221,12 +221,16 @@ fn judged_name(
 ) -> Result<bool, String> {
     let name = scanner.member_of(token.depth.saturating_sub(1)).unwrap_or_default();
     let mut folded = false;
-    for (path, _) in rows.filter(|(path, _)| scanner.beside(token, path)) {
+    for (path, _) in rows.filter(|(path, _)| path.len() == token.depth) {
         let Some(own) = last_name(path) else { continue };
-        if own == name {
-            return Ok(true);
+        // The name first: it is seldom one of these, and where it stands is dearer to know.
+        let same = own == name;
+        if (same || twin(own, name)) && scanner.beside(token, path) {
+            if same {
+                return Ok(true);
+            }
+            folded = true;
         }
-        folded |= twin(own, name);
     }
     if folded {
         let shown = String::from_utf8_lossy(name);

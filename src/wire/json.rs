@@ -186,7 +186,8 @@ impl<'a> Scanner<'a> {
 
     fn matches(&self, path: &[Step<'_>]) -> bool {
         self.frames.len() >= path.len()
-            && path.iter().zip(&self.frames).enumerate().all(|(level, (step, frame))| match step {
+            // From its end: that is where paths differ.
+            && path.iter().zip(&self.frames).enumerate().rev().all(|(level, (step, frame))| match step {
                 Step::Each => !frame.object,
                 Step::Member(name) => {
                     frame.object && self.member_of(level).is_some_and(|n| n == name.as_bytes())
