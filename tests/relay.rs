@@ -43,3 +43,5 @@ mod stalls;
 mod stunnel;
 #[path = "relay/traps.rs"]
 mod traps;
+#[path = "relay/unsynced.rs"]
+mod unsynced;

@@ -148,13 +148,20 @@ impl Serving {
     /// Records a verdict and syncs it; the number of its call, which is in flight from here on. Between verdict and sync, and between
     /// outcome and removal, the end of the relay waits: it must find each call either in flight or settled.
     pub fn open(&self, verdict: Verdict, opened: Opened) -> std::io::Result<u64> {
-        let line = {
+        let (call, line) = {
             let mut open = self.in_flight();
             let (call, line) = self.log.verdict(verdict)?;
             open.insert(call, opened);
             (call, line)
         };
-        self.log.sync(line.1).map(|()| line.0)
+        let synced = self.log.sync(line);
+        if synced.is_err()
+            && let Some(opened) = self.in_flight().get_mut(&call)
+        {
+            // It will not be sent, so nobody bills it.
+            opened.call.owed = false;
+        }
+        synced.map(|()| call)
     }
 
     /// Records an outcome, with the tries there were. `None`: the relay's end came first and has recorded one.

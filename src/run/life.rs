@@ -164,6 +164,8 @@ struct Settled {
     report: Option<String>,
     /// Lines that have to be said.
     notes: Vec<String>,
+    /// The receipt was written.
+    receipt: bool,
     /// A file of ours that could not be written.
     unwritten: Option<Error>,
 }
@@ -211,13 +213,14 @@ fn account(spec: &Spec, watch: &Watch<'_>, outcome: &Outcome, ending: &Ending, r
     };
     let receipt = run.kept.dir.write_new(RECEIPT, &receipt::receipt(spec, &account), 0o600);
     let on = |path: &Path| path.display().to_string();
+    let written = receipt.is_ok();
     let mut unwritten = receipt.err().map(|e| Error::fault("write", on(&run.kept.path.join(RECEIPT)), e));
     if let Some(to) = &spec.stats_file
         && let Err(e) = report::write(to, &receipt::stats(spec, &account))
     {
         unwritten = Some(Error::wrong("write", on(to), e));
     }
-    Settled { exit, error, report, notes, unwritten }
+    Settled { exit, error, report, notes, receipt: written, unwritten }
 }
 
 /// Tells how it went: the summary on standard error, the answer on standard output where there is no report.
@@ -247,7 +250,9 @@ fn summary(
         }
         None => {}
     }
-    show.note(&format!("receipt -> {}", run.kept.path.join(RECEIPT).display()));
+    if settled.receipt {
+        show.note(&format!("receipt -> {}", run.kept.path.join(RECEIPT).display()));
+    }
     // A worse ending than what could not be written keeps its own code.
     match settled.unwritten {
         Some(e) if settled.exit == Exit::Ok => Err(e),

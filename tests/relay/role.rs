@@ -9,37 +9,47 @@ use sanduk::sys::net;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-struct Role {
+pub struct Role {
     child: Child,
     life: Option<std::fs::File>,
     notes: BufReader<std::fs::File>,
-    address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 fn role(provider: &Provider, log: &str, preflight: bool) -> Role {
     role_by(provider, log, preflight, env!("CARGO_BIN_EXE_sanduk"), &["relay-role"])
 }
 
-fn role_by(provider: &Provider, log: &str, preflight: bool, program: &str, args: &[&str]) -> Role {
+pub fn role_by(provider: &Provider, log: &str, preflight: bool, program: &str, args: &[&str]) -> Role {
     let listener = net::listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address().unwrap();
-    let on = On { listener, address, peer_uid: None, become_uid: None };
+    let on = On { listener, address, peer_uid: None, become_uid: None, bodies: None };
     role_on(on, provider, log, preflight, program, args)
 }
 
-/// Where a role listens, whom it serves, who it becomes.
+/// With a directory of bodies.
+pub fn role_with(bodies: &Path, provider: &Provider, program: &str, args: &[&str]) -> Role {
+    let listener = net::listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.address().unwrap();
+    let bodies = Some(std::fs::File::open(bodies).unwrap().into());
+    let on = On { listener, address, peer_uid: None, become_uid: None, bodies };
+    role_on(on, provider, &log_path(), false, program, args)
+}
+
+/// Where a role listens, whom it serves, who it becomes, where it keeps bodies.
 struct On {
     listener: net::Listener,
     address: SocketAddr,
     peer_uid: Option<u32>,
     become_uid: Option<(u32, u32)>,
+    bodies: Option<OwnedFd>,
 }
 
 fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &str, args: &[&str]) -> Role {
-    let On { listener, address, peer_uid, become_uid } = on;
+    let On { listener, address, peer_uid, become_uid, bodies } = on;
     let listener = OwnedFd::from(listener);
     let (secrets, secrets_in) = net::pipe().unwrap();
     let (notes, notes_in) = net::pipe().unwrap();
@@ -51,6 +61,7 @@ fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &st
             host: "127.0.0.1".into(),
             port: provider.address.port(),
             addresses: vec![provider.address],
+            retry_for: Duration::from_secs(60),
             ..Upstream::default()
         },
         hosts: vec!["relay.test".into()],
@@ -63,7 +74,7 @@ fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &st
             secrets: secrets.as_raw_fd(),
             log: log.as_raw_fd(),
             notes: notes_in.as_raw_fd(),
-            bodies: None,
+            bodies: bodies.as_ref().map(AsRawFd::as_raw_fd),
         },
         preflight,
     };
@@ -74,7 +85,7 @@ fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &st
         stdin: Feed::Pipe,
         stdout: Feed::Null,
         stderr: Feed::Inherit,
-        inherit: vec![listener, secrets, log, notes_in],
+        inherit: [listener, secrets, log, notes_in].into_iter().chain(bodies).collect(),
         user: None,
         cwd: PathBuf::from("/"),
         own_group: false,
@@ -88,18 +99,18 @@ fn role_on(on: On, provider: &Provider, log: &str, preflight: bool, program: &st
 }
 
 impl Role {
-    fn note(&mut self) -> Note {
+    pub fn note(&mut self) -> Note {
         let mut line = String::new();
         self.notes.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"))
     }
 
-    fn ready(&mut self) {
+    pub fn ready(&mut self) {
         let note = self.note();
         assert!(matches!(note, Note::Ready(_)), "{note:?}");
     }
 
-    fn ask(&self, request: &str) -> String {
+    pub fn ask(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -113,7 +124,7 @@ impl Role {
     }
 }
 
-fn log_path() -> String {
+pub fn log_path() -> String {
     crate::rig::fresh_dir().join("calls.jsonl").display().to_string()
 }
 
@@ -230,7 +241,7 @@ fn box_b39_foreign_uid_on_the_socket() {
         let dir = crate::rig::fresh_dir();
         let listener = net::listen_unix(&dir, "relay.sock", 0o666).unwrap();
         let nowhere = "127.0.0.1:9".parse().unwrap();
-        let on = On { listener, address: nowhere, peer_uid: Some(uid), become_uid: None };
+        let on = On { listener, address: nowhere, peer_uid: Some(uid), become_uid: None, bodies: None };
         let mut role =
             role_on(on, &provider, &log_path(), false, env!("CARGO_BIN_EXE_sanduk"), &["relay-role"]);
         role.ready();
@@ -251,7 +262,8 @@ fn box_b3_not_root_and_filtered() {
     let provider = Provider::plain();
     let listener = net::listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address().unwrap();
-    let on = On { listener, address, peer_uid: None, become_uid: root.then_some((54321, 54321)) };
+    let on =
+        On { listener, address, peer_uid: None, become_uid: root.then_some((54321, 54321)), bodies: None };
     let mut role = role_on(on, &provider, &log_path(), false, env!("CARGO_BIN_EXE_sanduk"), &["relay-role"]);
     role.ready();
     assert_eq!(status(&role.ask(&get("/v1/models", ""))), "200");
