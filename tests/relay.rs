@@ -1,6 +1,6 @@
 //! A relay process between a raw client and a provider that does what the test says: answers that are cut, late, malformed or dangerous;
 //! the record; the key; the pool. Names begin with the number of the row or item they keep true.
-#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests")]
+#![expect(clippy::disallowed_methods, reason = "tests")]
 
 #[path = "relay/bodies.rs"]
 mod bodies;

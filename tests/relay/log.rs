@@ -1,6 +1,6 @@
 //! The log when something goes wrong with it: a crash before, another writer, a full disk, a broken line.
 
-use crate::rig::{KEY, PATIENCE, Provider, Relay, TOKEN, fresh_dir, get, post, status};
+use crate::rig::{KEY, PATIENCE, Provider, Relay, TOKEN, fresh_dir, get, post, skipped, status};
 use sanduk::prove::verify::{self, Found};
 use std::io::Write;
 use std::path::Path;
@@ -146,7 +146,7 @@ fn a_disk_that_fills_up_stops_the_relay() {
     }
     let said = std::fs::read_to_string(dir.join("said")).unwrap_or_default();
     if !dir.join("code").exists() || said.contains("mount:") {
-        return eprintln!("skipped: this user may not mount a tmpfs");
+        return skipped("this user may not mount a tmpfs");
     }
     assert_eq!(std::fs::read_to_string(dir.join("code")).unwrap().trim(), "3", "{said}");
     assert!(said.contains("the record of calls cannot be written"), "{said}");

@@ -1,6 +1,6 @@
 //! `--tls stunnel:unix:PATH` with a real stunnel that runs what `sanduk stunnel-conf` prints.
 
-use crate::rig::{KEY, Provider, Relay, fresh_dir, get, post, status};
+use crate::rig::{KEY, Provider, Relay, fresh_dir, get, post, skipped, status};
 use crate::secure::{Server, ended, pem};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -43,7 +43,7 @@ fn private_dir() -> PathBuf {
 fn stunnel(server: &Server) -> Option<Stunnel> {
     let program = ["/usr/bin/stunnel", "/usr/bin/stunnel4"].into_iter().find(|p| Path::new(p).exists());
     let Some(program) = program else {
-        eprintln!("skipped: no stunnel");
+        skipped("no stunnel");
         return None;
     };
     let dir = private_dir();
@@ -184,8 +184,7 @@ fn places_that_are_refused() {
 #[test]
 fn a_listener_of_somebody_else_gets_no_byte() {
     if sanduk::sys::proc::ids().0 != 0 {
-        eprintln!("skipped: only root can start a listener of another uid");
-        return;
+        return skipped("only root can start a listener of another uid");
     }
     let server = Server::start("serve", "good");
     let dir = private_dir();

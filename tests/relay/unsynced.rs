@@ -1,6 +1,6 @@
 //! Syncs that fail, as on a broken disk: strace makes the call return EIO. Left out, with a line, where strace is missing.
 
-use crate::rig::{PATIENCE, Provider, answer, fresh_dir, get, post, read_until, status};
+use crate::rig::{PATIENCE, Provider, answer, fresh_dir, get, post, read_until, skipped, status};
 use crate::role::{Role, log_path, role_by, role_with};
 use sanduk::prove::verify;
 use sanduk::relay::note::Note;
@@ -14,7 +14,7 @@ const BODY: &str = r#"{"model":"m","max_tokens":5,"messages":[]}"#;
 fn there() -> bool {
     let there = Path::new(STRACE).exists();
     if !there {
-        eprintln!("skipped: syncs that fail: no strace");
+        skipped("syncs that fail: no strace");
     }
     there
 }
