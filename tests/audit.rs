@@ -93,7 +93,7 @@ fn what_holds_and_what_does_not() {
     let cases = [
         (whole.clone(), good.clone()),
         (gz(&whole), good.clone()),
-        ([gz(&all[..4].concat()), gz(&all[4..].concat())].concat(), good),
+        ([gz(&all[..4].concat()), gz(&all[4..].concat())].concat(), good.clone()),
         (b"".to_vec(), bad(1, "empty")),
         (gz(b""), bad(1, "empty")),
         // Cut at a line's end: only a receipt shows it.
@@ -101,7 +101,11 @@ fn what_holds_and_what_does_not() {
         (whole[..whole.len() - 1].to_vec(), bad(10, "torn")),
         (whole[..whole.len() - 9].to_vec(), bad(10, "torn")),
         (gz(&whole)[..200].to_vec(), unreadable.clone()),
-        ([&gz(&whole)[..], b"more"].concat(), unreadable),
+        ([&gz(&whole)[..], b"more"].concat(), unreadable.clone()),
+        ([&gz(&whole)[..], &[0; 64]].concat(), unreadable.clone()),
+        ([&gz(&whole)[..], &gz(&whole)[..9]].concat(), unreadable.clone()),
+        ([gz(b""), gz(&all[..3].concat()), gz(b""), gz(&all[3..].concat())].concat(), good.clone()),
+        (gz(&whole)[..2].to_vec(), unreadable),
         ([&all[..2], &[all[3], all[2]], &all[4..]].concat().concat(), bad(3, "chain")),
         ([&all[..3], &all[2..]].concat().concat(), bad(4, "chain")),
         ([&all[..3], &all[4..]].concat().concat(), bad(4, "chain")),

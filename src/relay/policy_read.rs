@@ -120,6 +120,9 @@ const JUDGED: &[Row] = &[
     (&[Member("route")], Rule::Router),
     (&[Member("preset")], Rule::Router),
     (&[Member("plugins")], Rule::Router),
+    // Of OpenRouter; one of them may take another model for its longer context. An empty list is how to have none.
+    (&[Member("transforms")], Rule::Parent),
+    (&[Member("transforms"), Each], Rule::Router),
     (&[Member("model_list")], Rule::Router),
     (&[Member("user_config")], Rule::Router),
     (&[Member("context_window_fallbacks")], Rule::Router),
