@@ -87,7 +87,8 @@ fn a_retry_that_cannot_be_synced() {
         return;
     }
     let provider = Provider::start(|_, _| vec![answer("529 Overloaded", "Retry-After: 0\r\n", "{}")]);
-    let mut role = role_by(&provider, &log_path(), false, STRACE, &words(&failing("fdatasync", 2)));
+    let log = log_path();
+    let mut role = role_by(&provider, &log, false, STRACE, &words(&failing("fdatasync", 2)));
     role.ready();
     // Nobody is asked again for a client that half-closes.
     let mut stream = connect(&role);
@@ -98,6 +99,8 @@ fn a_retry_that_cannot_be_synced() {
     assert_eq!(provider.seen().len(), 1);
     let (why, exit) = stopped(&mut role);
     assert!(why.contains("os error 5") && exit == 3, "{why}");
+    let found = verify::verify(Path::new(&log), None, None).unwrap();
+    assert!(found.holds && found.calls == 1, "{found:?}");
 }
 
 /// A body that is not on the disk is not kept: the file's sync fails, or the directory's (the second of the first body).
