@@ -132,6 +132,9 @@ const JUDGED: &[Row] = &[
     (&[Member("compound_custom")], Rule::Router),
     (&[Member("api_base")], Rule::Router),
     (&[Member("base_url")], Rule::Router),
+    (&[Member("custom_llm_provider")], Rule::Router),
+    (&[Member("deployment_id")], Rule::Router),
+    (&[Member("router_settings_override")], Rule::Router),
 ];
 
 const DEFINITION: [Step<'static>; 6] =
