@@ -26,6 +26,7 @@ pub mod wire {
     pub mod digest;
     pub mod duration;
     mod framing;
+    pub mod head;
     pub mod http;
     pub mod json;
     pub mod json_text;

@@ -17,6 +17,19 @@ impl Secret {
         &self.0
     }
 
+    /// Its memory, wiped, for the next secret.
+    pub fn into_room(mut self) -> Vec<u8> {
+        self.wipe();
+        std::mem::take(&mut self.0)
+    }
+
+    fn wipe(&mut self) {
+        self.0.fill(0);
+        // Keeps the compiler from dropping the writes as dead; `forbid(unsafe_code)` rules out a volatile write.
+        std::hint::black_box(&mut self.0);
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// Number of bytes; 0 means "no secret".
     pub fn len(&self) -> usize {
         self.0.len()
@@ -41,10 +54,7 @@ impl Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        self.0.fill(0);
-        // Keeps the compiler from dropping the writes as dead; `forbid(unsafe_code)` rules out a volatile write.
-        std::hint::black_box(&mut self.0);
-        compiler_fence(Ordering::SeqCst);
+        self.wipe();
     }
 }
 

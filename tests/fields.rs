@@ -129,7 +129,7 @@ fn send(sent: &Sent<'_>, body: &[u8], grants: &Grants) -> Result<Passed, Refusal
         fields: &head.fields,
         length: Some(body.len()),
     };
-    let head = inject::head(&judged, sent.provider, "x", &Secret::new(b"KEY".to_vec()), &out)?;
+    let head = inject::head(&judged, sent.provider, "x", &Secret::new(b"KEY".to_vec()), &out, Vec::new())?;
     Ok(Passed {
         head: String::from_utf8(head.expose().to_vec()).unwrap(),
         body: policy::parts(body, &judged.edits).concat(),

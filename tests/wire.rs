@@ -11,7 +11,8 @@ mod reading;
 use reading::{End, Message, Side, corpus, read};
 use sanduk::limits;
 use sanduk::wire::body::Body;
-use sanduk::wire::http::{self, Bad, Framing, Writer};
+use sanduk::wire::head::Writer;
+use sanduk::wire::http::{self, Bad, Framing};
 
 const HOST: &str = "Host: relay.test\r\n";
 

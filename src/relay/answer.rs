@@ -14,7 +14,8 @@ use crate::relay::usage::{Reader, Usage};
 use crate::sys::net::Conn;
 use crate::sys::proc;
 use crate::wire::body::Body;
-use crate::wire::http::{self, Bad, Field, Framing, Response, Writer};
+use crate::wire::head::Writer;
+use crate::wire::http::{self, Bad, Field, Framing, Response};
 use std::io;
 use std::time::Duration;
 
@@ -62,25 +63,36 @@ pub struct Head {
     pub reader: Reader,
 }
 
-/// Reads the head of `answer` in `buf` and makes the client's. `None`: a head that `exchange` accepted is not there (a fault).
+/// The call that is answered.
+pub struct Asked<'a> {
+    /// Of its route.
+    pub protocol: Protocol,
+    /// Of the request.
+    pub method: &'a str,
+    /// It asked for a stream.
+    pub streamed: bool,
+    /// The client's connection is closed after it.
+    pub last: bool,
+}
+
+/// Reads the head of `answer` in `buf` and makes the client's, in `room`. `None`: a head that `exchange` accepted is not there (a fault).
 pub fn head(
     provider: &Provider,
-    protocol: Protocol,
-    method: &str,
-    streamed: bool,
-    last: bool,
+    asked: &Asked<'_>,
     buf: &[u8],
     answer: &Answer,
+    room: Vec<u8>,
 ) -> Result<Option<Head>, Bad> {
     let (start, filled) = (answer.start, answer.filled);
-    let Some((r, used)) = http::response(buf.get(start..filled).unwrap_or_default(), method)? else {
+    let Some((r, used)) = http::response(buf.get(start..filled).unwrap_or_default(), asked.method)? else {
         return Ok(None);
     };
     let value = |name: &str| {
         r.fields.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map_or(&b""[..], |f| f.value)
     };
-    let reader = Reader::new(protocol, r.status, value("content-type"), value("content-encoding"), streamed);
-    let bytes = client_head(provider, &r, last, answer.given_up)?;
+    let (kind, coding) = (value("content-type"), value("content-encoding"));
+    let reader = Reader::new(asked.protocol, r.status, kind, coding, asked.streamed);
+    let bytes = client_head(provider, &r, asked.last, answer.given_up, room)?;
     Ok(Some(Head {
         status: r.status,
         framing: r.framing,
@@ -91,8 +103,14 @@ pub fn head(
     }))
 }
 
-fn client_head(provider: &Provider, r: &Response<'_>, last: bool, given_up: bool) -> Result<Vec<u8>, Bad> {
-    let mut w = Writer::response(r.status);
+fn client_head(
+    provider: &Provider,
+    r: &Response<'_>,
+    last: bool,
+    given_up: bool,
+    room: Vec<u8>,
+) -> Result<Vec<u8>, Bad> {
+    let mut w = Writer::response_in(room, r.status);
     if given_up {
         w.field("x-should-retry", b"false")?;
     }
@@ -127,6 +145,8 @@ pub struct Handed {
     pub ended: Ended,
     /// The connection to the provider, where it may serve again.
     pub link: Option<Link>,
+    /// The memory of the client's head.
+    pub room: Vec<u8>,
 }
 
 /// Settles and records: gets what the answer reported, body bytes, how it ended, the body's name where it is kept. False: the record could not be written.
@@ -169,7 +189,7 @@ pub fn pass(
 ) -> Handed {
     let Ok(body) = Body::new(head.framing, u64::MAX) else {
         settle(head.reader.finish(), 0, Ended::Cut, None);
-        return Handed { ended: Ended::Cut, link: None };
+        return Handed { ended: Ended::Cut, link: None, room: head.bytes };
     };
     let reflected = relay.guard.key_in(&head.bytes);
     let passage = Passage {
@@ -266,19 +286,20 @@ impl Passage<'_> {
 
     /// Sends what is ready, the head before it; `end`: the last of a body that gets chunks here. A client that does not take it has left.
     fn send(&mut self, piece: (usize, usize), end: bool) {
-        let head = std::mem::take(&mut self.head);
         if self.left.is_some() {
             return;
         }
+        let head = self.head.as_slice();
         let piece = self.buf.get(piece.0..piece.1).unwrap_or_default();
         let sent = if self.rechunk {
             let size = if piece.is_empty() { String::new() } else { format!("{:x}\r\n", piece.len()) };
             let close: &[u8] = if piece.is_empty() { b"" } else { b"\r\n" };
             let last: &[u8] = if end { b"0\r\n\r\n" } else { b"" };
-            write(self.client, &[&head, size.as_bytes(), piece, close, last])
+            write(self.client, &[head, size.as_bytes(), piece, close, last])
         } else {
-            write(self.client, &[&head, piece])
+            write(self.client, &[head, piece])
         };
+        self.head.clear();
         if !sent {
             self.left = Some((proc::monotonic(), self.bytes));
         }
@@ -307,10 +328,10 @@ impl Passage<'_> {
         let kept = self.kept();
         if !settle(reader.finish(), self.bytes, ended, kept) {
             self.client.reset_on_close();
-            return Handed { ended: Ended::Unrecorded, link };
+            return Handed { ended: Ended::Unrecorded, link, room: self.head };
         }
         self.send(piece, true);
-        Handed { ended, link }
+        Handed { ended, link, room: self.head }
     }
 
     /// The name of the body that was kept. Where that failed the run is over, and with it this call.
@@ -324,7 +345,7 @@ impl Passage<'_> {
         self.client.reset_on_close();
         let kept = self.kept();
         settle(self.reader.finish(), self.bytes, ended, kept);
-        Handed { ended, link: None }
+        Handed { ended, link: None, room: self.head }
     }
 }
 

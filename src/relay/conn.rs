@@ -4,7 +4,7 @@
 use crate::catalog::providers::Protocol;
 use crate::error::Exit;
 use crate::limits;
-use crate::relay::answer::{self, Ended};
+use crate::relay::answer::{self, Asked, Ended};
 use crate::relay::bodies::Kept;
 use crate::relay::budget::{Asking, Hold};
 use crate::relay::exchange::Failed;
@@ -35,7 +35,7 @@ pub fn serve(relay: &Serving, conn: &Conn) {
         buf: vec![0; limits::HEAD_BYTES],
         filled: 0,
         scratch: vec![0; limits::COPY_BYTES],
-        room: Vec::new(),
+        room: Room::default(),
     };
     // A new connection that says nothing is closed sooner than one that has been of use.
     let mut idle = limits::HEAD_TIME;
@@ -60,8 +60,18 @@ struct Client<'a> {
     filled: usize,
     /// Request bodies on their way in, then answers on their way back.
     scratch: Vec<u8>,
-    /// Memory of the last body.
-    room: Vec<u8>,
+    room: Room,
+}
+
+/// Memory of the last call, for the next: allocating takes a lock that all connections share.
+#[derive(Default)]
+struct Room {
+    /// Of the request's body.
+    body: Vec<u8>,
+    /// Of the head to the provider, wiped.
+    sent: Vec<u8>,
+    /// Of the head to the client.
+    back: Vec<u8>,
 }
 
 impl Client<'_> {
@@ -136,7 +146,7 @@ fn call(
     head: &Request<'_>,
     rest: &[u8],
     scratch: &mut [u8],
-    room: &mut Vec<u8>,
+    room: &mut Room,
 ) -> Result<Served, Refusal> {
     if relay.over() {
         return Err(Refusal::new(403, "the run has ended"));
@@ -147,7 +157,7 @@ fn call(
     admit::token(relay, head)?;
     let route = admit::route(relay, head)?;
     admit::content(head)?;
-    let held = Held::new(&relay.body_bytes, std::mem::take(room));
+    let held = Held::new(&relay.body_bytes, std::mem::take(&mut room.body));
     let received = receive::body(conn, head.framing, rest, head.expect_continue, scratch, held)?;
     let body = received.body.bytes();
     admit::switches(&relay.provider, &relay.grants, route, head)?;
@@ -178,7 +188,8 @@ fn call(
         fields: &head.fields,
         length: (head.method == "POST").then_some(length),
     };
-    let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, relay.guard.key(), &out)
+    let memory = std::mem::take(&mut room.sent);
+    let sent = inject::head(&judged, &relay.provider, &relay.upstream_host, relay.guard.key(), &out, memory)
         .inspect_err(|refusal| open.unsent(refusal.status()))?;
     let mut parts = Vec::with_capacity(pieces.len().saturating_add(1));
     #[expect(clippy::disallowed_methods, reason = "KEY-25 the head with the key, to the provider")]
@@ -190,15 +201,10 @@ fn call(
         Err(failed) => return Err(open.failed(failed)),
     };
     drop(parts);
-    let back = answer::head(
-        &relay.provider,
-        route.protocol,
-        head.method,
-        judged.streamed,
-        head.close,
-        scratch,
-        &answer,
-    );
+    room.sent = sent.into_room();
+    let asked =
+        Asked { protocol: route.protocol, method: head.method, streamed: judged.streamed, last: head.close };
+    let back = answer::head(&relay.provider, &asked, scratch, &answer, std::mem::take(&mut room.back));
     let Ok(Some(back)) = back else {
         return Err(open.failed(Failed::Broken("the head of its answer cannot be read".into())));
     };
@@ -221,9 +227,10 @@ fn call(
     if handed.ended == Ended::KeyReflected {
         relay.end("the provider sent the key back in an answer, which was cut", Exit::Policy);
     }
-    *room = received.body.into_room();
-    if room.capacity() > limits::BODY_KEPT {
-        *room = Vec::new();
+    room.back = handed.room;
+    room.body = received.body.into_room();
+    if room.body.capacity() > limits::BODY_KEPT {
+        room.body = Vec::new();
     }
     if handed.ended == Ended::Whole && !head.close {
         Ok(Served::Keep(received.after))

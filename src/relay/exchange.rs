@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct Answer {
     /// Where it came from.
     pub link: Link,
+    /// Of its head.
+    pub status: u16,
     /// Where the final head begins; interim answers stand before it.
     pub start: usize,
     /// Bytes in the buffer.
@@ -94,7 +96,9 @@ fn once(
                 whole_by = None;
                 continue;
             }
-            Ok(Some(_)) => return Ok(Answer { link, start, filled, given_up: false, sent_whole }),
+            Ok(Some((head, _))) => {
+                return Ok(Answer { link, status: head.status, start, filled, given_up: false, sent_whole });
+            }
             Ok(None) => {}
             Err(bad) => return Err(broken(bad.why())),
         }

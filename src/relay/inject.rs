@@ -4,7 +4,8 @@
 use crate::catalog::providers::{Provider, Scheme};
 use crate::relay::policy::Judged;
 use crate::secret::Secret;
-use crate::wire::http::{Bad, Field, Writer};
+use crate::wire::head::Writer;
+use crate::wire::http::{Bad, Field};
 
 /// What of a request goes upstream besides its body.
 pub struct Outgoing<'a> {
@@ -18,20 +19,26 @@ pub struct Outgoing<'a> {
     pub length: Option<usize>,
 }
 
-/// The head as bytes. It holds the key, so it is a `Secret` itself and is wiped when the call is over.
+/// The head as bytes. It holds the key, so it is a `Secret` itself and is wiped when the call is over. `room`: memory for it.
 pub fn head(
     judged: &Judged,
     provider: &Provider,
     host: &str,
     key: &Secret,
     out: &Outgoing<'_>,
+    room: Vec<u8>,
 ) -> Result<Secret, Bad> {
     // Nothing of it is needed here: that it exists is the point.
     let _: &Judged = judged;
-    let mut w = Writer::request(out.method, out.target)?;
+    let mut w = Writer::request_in(room, out.method, out.target)?;
     w.field("host", host.as_bytes())?;
     if !key.is_empty() {
-        w.field(&provider.auth_header, credential(provider.auth_scheme, key).0.as_slice())?;
+        let scheme: &[u8] = match provider.auth_scheme {
+            Scheme::Bare => b"",
+            Scheme::Bearer => b"Bearer ",
+        };
+        #[expect(clippy::disallowed_methods, reason = "KEY-23 key into the upstream's credential header")]
+        w.joined(&provider.auth_header, [scheme, key.expose()])?;
     }
     for f in out.fields {
         if let Some(name) = passes(provider, f)
@@ -46,30 +53,6 @@ pub fn head(
         w.number("content-length", u64::try_from(length).unwrap_or(u64::MAX))?;
     }
     Ok(Secret::new(w.end()))
-}
-
-/// Bytes that hold the key for the length of one statement.
-struct Credential(Vec<u8>);
-
-impl Drop for Credential {
-    fn drop(&mut self) {
-        self.0.fill(0);
-        std::hint::black_box(&mut self.0);
-    }
-}
-
-fn credential(scheme: Scheme, key: &Secret) -> Credential {
-    #[expect(clippy::disallowed_methods, reason = "KEY-23 key into the upstream's credential header")]
-    let key = key.expose();
-    let scheme: &[u8] = match scheme {
-        Scheme::Bare => b"",
-        Scheme::Bearer => b"Bearer ",
-    };
-    // Allocated once, so that no half-grown copy stays behind in freed memory.
-    let mut value = Vec::with_capacity(scheme.len().saturating_add(key.len()));
-    value.extend_from_slice(scheme);
-    value.extend_from_slice(key);
-    Credential(value)
 }
 
 /// The field's name as the provider's file spells it.
@@ -137,7 +120,9 @@ mod tests {
         let Some(p) = shipped(provider) else { panic!("{provider}") };
         let out = Outgoing { method: "POST", target: "/v1/messages?beta=true", fields, length: Some(7) };
         let key = Secret::new(key.as_bytes().to_vec());
-        let Ok(head) = head(&policy::bodyless(), &p, "api.test", &key, &out) else { panic!("refused") };
+        let Ok(head) = head(&policy::bodyless(), &p, "api.test", &key, &out, Vec::new()) else {
+            panic!("refused")
+        };
         #[expect(clippy::disallowed_methods, reason = "KEY-24 unit test")]
         let bytes = head.expose();
         String::from_utf8_lossy(bytes).into_owned()

@@ -1,10 +1,9 @@
 //! Asks the provider, with one GET, whether the key is good. The relay's first act, before a box exists. Never follows a
 //! redirect: any answer but 401 and 403 counts as "not refused".
 
-use crate::catalog::providers::{Protocol, Provider};
+use crate::catalog::providers::Provider;
 use crate::error::Error;
 use crate::limits;
-use crate::relay::answer;
 use crate::relay::exchange::{self, Failed};
 use crate::relay::inject::{self, Outgoing};
 use crate::relay::policy;
@@ -27,8 +26,8 @@ pub fn check(provider: &Provider, pool: &Pool, key: &Secret) -> Result<(), Error
     let out = Outgoing { method: "GET", target: &provider.preflight, fields: &fields, length: None };
     let bad = |why: String| Error::wrong("use the key with", place.clone(), why);
     let host = upstream::host_value(pool.upstream());
-    let head =
-        inject::head(&policy::bodyless(), provider, &host, key, &out).map_err(|b| bad(b.why().into()))?;
+    let head = inject::head(&policy::bodyless(), provider, &host, key, &out, Vec::new())
+        .map_err(|b| bad(b.why().into()))?;
     let mut buf = vec![0; limits::HEAD_BYTES];
     #[expect(clippy::disallowed_methods, reason = "KEY-26 the head of the preflight, to the provider")]
     let parts = [head.expose()];
@@ -39,9 +38,9 @@ pub fn check(provider: &Provider, pool: &Pool, key: &Secret) -> Result<(), Error
             Failed::Broken(why) => format!("it gave no answer: {why}"),
         })
     })?;
-    match answer::head(provider, Protocol::Plain, "GET", false, true, &buf, &answer) {
-        Ok(Some(head)) if matches!(head.status, 401 | 403) => {
-            let why = format!("it refused the key (status {})", head.status);
+    match answer.status {
+        401 | 403 => {
+            let why = format!("it refused the key (status {})", answer.status);
             Err(bad(why).remedy(format!("check {}", provider.key_variable)))
         }
         _ => Ok(()),

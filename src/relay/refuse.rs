@@ -9,7 +9,8 @@ use crate::relay::policy::Deny;
 use crate::relay::serving::Serving;
 use crate::sys::net::Conn;
 use crate::sys::proc;
-use crate::wire::http::{Bad, Writer};
+use crate::wire::head::Writer;
+use crate::wire::http::Bad;
 use crate::wire::text;
 use std::borrow::Cow;
 

@@ -14,6 +14,9 @@ use crate::wire::body::Body;
 use crate::wire::http::{self, Field, Framing};
 use std::time::Duration;
 
+/// What overloaded providers answer: by the RFCs, and by Anthropic.
+const OVERLOADS: [u16; 3] = [429, 503, 529];
+
 /// Who asks.
 pub struct Asker<'a> {
     /// The relay.
@@ -35,6 +38,10 @@ pub fn ask(asker: &Asker<'_>, parts: &[&[u8]], buf: &mut [u8]) -> Result<Answer,
     let until = proc::monotonic().saturating_add(relay.pool.upstream().retry_for);
     loop {
         let mut answer = exchange::ask(&relay.pool, parts, asker.method, buf, limits::UPSTREAM_IDLE)?;
+        // Of nearly all answers the head need not be read again here.
+        if !OVERLOADS.contains(&answer.status) {
+            return Ok(answer);
+        }
         let head = buf.get(answer.start..answer.filled).unwrap_or_default();
         let Some((status, wait)) = overload(head, asker.method, tries) else { return Ok(answer) };
         let used_up = status == 429 && used_up(&mut answer, asker.method, buf);
@@ -60,7 +67,7 @@ pub fn ask(asker: &Asker<'_>, parts: &[&[u8]], buf: &mut [u8]) -> Result<Answer,
 fn overload(head: &[u8], method: &str, tries: u32) -> Option<(u16, Duration)> {
     let (r, _) = http::response(head, method).ok().flatten()?;
     let value = |name: &str| r.fields.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value);
-    if !matches!(r.status, 429 | 503 | 529) || value("x-should-retry") == Some(b"false") {
+    if !OVERLOADS.contains(&r.status) || value("x-should-retry") == Some(b"false") {
         return None;
     }
     let backoff = backoff(tries);

@@ -5,6 +5,7 @@ use crate::limits;
 use crate::sys::net::{self, Conn};
 use crate::wire::body::Body;
 use crate::wire::control::{Event, SECRET_HEADER, Status, VERSION};
+use crate::wire::head::Writer;
 use crate::wire::http::{self, Bad};
 use std::io;
 use std::path::PathBuf;
@@ -139,7 +140,7 @@ impl Client {
     }
 
     fn head(&self, method: &str, target: &str, length: usize) -> Result<Vec<u8>, Bad> {
-        let mut head = http::Writer::request(method, target)?;
+        let mut head = Writer::request(method, target)?;
         head.field("Host", b"box")?;
         head.field(SECRET_HEADER, self.secret.as_bytes())?;
         head.field("Connection", b"close")?;

@@ -3,7 +3,6 @@
 //! the head. Called by the relay, the control server and their clients.
 
 use super::framing::Seen;
-use super::status::reason;
 use crate::limits;
 use std::io::BufRead;
 
@@ -121,13 +120,11 @@ pub fn request(buf: &[u8]) -> Result<Option<(Request<'_>, usize)>, Bad> {
         [b'A'..=b'Z', ..] => 0,
         _ => return Err(Bad::Syntax("the first byte starts no method")),
     };
-    if pending(buf, start) {
-        return Ok(None);
-    }
+    let Some(lines) = lines(buf, start) else { return Ok(None) };
     let Some((first, at)) = line(buf, start, limits::LINE_BYTES, Bad::LineTooLong)? else { return Ok(None) };
     let (method, target) = request_line(first)?;
     let mut seen = Seen::new(true);
-    let Some((fields, end)) = fields(buf, at, &mut seen)? else { return Ok(None) };
+    let Some((fields, end)) = fields(buf, at, lines, &mut seen)? else { return Ok(None) };
     seen.host()?;
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -144,13 +141,11 @@ pub fn response<'a>(buf: &'a [u8], to: &str) -> Result<Option<(Response<'a>, usi
     if buf.iter().zip(b"HTTP/").any(|(is, must)| is != must) {
         return Err(Bad::Syntax("the first bytes are not those of HTTP"));
     }
-    if pending(buf, 0) {
-        return Ok(None);
-    }
+    let Some(lines) = lines(buf, 0) else { return Ok(None) };
     let Some((first, at)) = line(buf, 0, limits::LINE_BYTES, Bad::LineTooLong)? else { return Ok(None) };
     let status = status_line(first)?;
     let mut seen = Seen::new(false);
-    let Some((fields, end)) = fields(buf, at, &mut seen)? else { return Ok(None) };
+    let Some((fields, end)) = fields(buf, at, lines, &mut seen)? else { return Ok(None) };
     // RFC 9112 6.3, rules 1 and 2: these have no body whatever their fields say.
     let framing = match status {
         100..=199 | 204 | 304 => Framing::None,
@@ -170,96 +165,20 @@ pub fn one<'a>(fields: &[Field<'a>], name: &str) -> Result<Option<&'a [u8]>, Bad
     }
 }
 
-/// What a head of ours takes beside its target: allocated once, so that it is not copied while it grows and a copy that holds a key
-/// is not left behind.
-const ROOM: usize = 2048;
-/// Of the largest `u64`.
-const DIGITS: usize = 20;
-
-/// Builds a head. All that goes in is checked as `request` checks it, so that a value cannot add a field.
-pub struct Writer {
-    out: Vec<u8>,
-}
-
-impl Writer {
-    /// `METHOD target HTTP/1.1`; the target in origin-form.
-    pub fn request(method: &str, target: &str) -> Result<Writer, Bad> {
-        check_method(method.as_bytes())?;
-        check_target(target.as_bytes())?;
-        let mut w = Writer { out: Vec::with_capacity(ROOM.saturating_add(target.len())) };
-        w.push(&[method.as_bytes(), b" ", target.as_bytes(), b" HTTP/1.1\r\n"]);
-        Ok(w)
-    }
-
-    /// `HTTP/1.1 status reason`. A status that has not three digits is our own fault and goes out as 500.
-    pub fn response(status: u16) -> Writer {
-        let status = if (100..600).contains(&status) { status } else { 500 };
-        let mut w = Writer { out: Vec::with_capacity(ROOM) };
-        let mut digits = [0; DIGITS];
-        w.push(&[
-            b"HTTP/1.1 ",
-            decimal(status.into(), &mut digits),
-            b" ",
-            reason(status).as_bytes(),
-            b"\r\n",
-        ]);
-        w
-    }
-
-    /// Adds `name: value`; white space around the value is left out.
-    pub fn field(&mut self, name: &str, value: &[u8]) -> Result<(), Bad> {
-        check_name(name.as_bytes())?;
-        check_value(value)?;
-        self.push(&[name.as_bytes(), b": ", trimmed(value), b"\r\n"]);
-        Ok(())
-    }
-
-    /// Adds `name: value` for a number.
-    pub fn number(&mut self, name: &str, value: u64) -> Result<(), Bad> {
-        self.field(name, decimal(value, &mut [0; DIGITS]))
-    }
-
-    fn push(&mut self, parts: &[&[u8]]) {
-        for part in parts {
-            self.out.extend_from_slice(part);
-        }
-    }
-
-    /// Ends the head and hands its bytes over.
-    pub fn end(mut self) -> Vec<u8> {
-        self.out.extend_from_slice(b"\r\n");
-        self.out
-    }
-}
-
-/// `n` in decimal, written to the end of `room`.
-fn decimal(mut n: u64, room: &mut [u8; DIGITS]) -> &[u8] {
-    let mut from = DIGITS;
-    for digit in room.iter_mut().rev() {
-        from = from.saturating_sub(1);
-        *digit = b'0'.saturating_add(u8::try_from(n % 10).unwrap_or(0));
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    room.get(from..).unwrap_or_default()
-}
-
-/// Whether no verdict can be given yet: neither the end of the head nor anything that `line` refuses is in sight. Only looks
-/// for line ends, so that a head that comes byte by byte costs a memory search for each byte and not a parse.
-fn pending(buf: &[u8], start: usize) -> bool {
+/// Lines before the end of the head or before what `line` refuses; `None` where neither is in sight, so that no verdict can be given yet.
+/// Only looks for line ends, so that a head that comes byte by byte costs a memory search for each byte and not a parse.
+fn lines(buf: &[u8], start: usize) -> Option<usize> {
     let (mut at, mut most, mut lines) = (start, limits::LINE_BYTES, 0usize);
     loop {
         match line(buf, at, most, Bad::LineTooLong) {
-            Ok(None) => return true,
-            Ok(Some(([], _))) => return false,
+            Ok(None) => return None,
+            Ok(Some(([], _))) => return Some(lines),
             Ok(Some((_, next))) => at = next,
-            Err(_) => return false,
+            Err(_) => return Some(lines),
         }
         (most, lines) = (limits::FIELD_BYTES, lines.saturating_add(1));
         if lines > limits::FIELDS.saturating_add(1) {
-            return false;
+            return Some(lines);
         }
     }
 }
@@ -311,14 +230,14 @@ fn status_line(first: &[u8]) -> Result<u16, Bad> {
     }))
 }
 
-fn check_method(method: &[u8]) -> Result<&str, Bad> {
+pub(super) fn check_method(method: &[u8]) -> Result<&str, Bad> {
     match method {
         [b'A'..=b'Z', rest @ ..] if rest.iter().all(|b| matches!(b, b'A'..=b'Z' | b'-')) => text(method),
         _ => Err(Bad::Syntax("the method is not upper-case letters")),
     }
 }
 
-fn check_target(target: &[u8]) -> Result<&str, Bad> {
+pub(super) fn check_target(target: &[u8]) -> Result<&str, Bad> {
     match target {
         [b'/', rest @ ..] if rest.iter().all(|b| matches!(b, b'!'..=b'~') && *b != b'#') => text(target),
         [b'/', ..] => Err(Bad::Syntax("the target holds a byte that is not visible ASCII, or a #")),
@@ -334,14 +253,14 @@ fn check_version(version: &[u8]) -> Result<(), Bad> {
     }
 }
 
-fn check_name(name: &[u8]) -> Result<&str, Bad> {
+pub(super) fn check_name(name: &[u8]) -> Result<&str, Bad> {
     if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
         return Err(Bad::Syntax("a field name is not a token"));
     }
     text(name)
 }
 
-fn check_value(value: &[u8]) -> Result<(), Bad> {
+pub(super) fn check_value(value: &[u8]) -> Result<(), Bad> {
     // No early end: the compiler then looks at sixteen bytes at a time.
     if value.iter().fold(false, |bad, b| bad | !is_value(*b)) {
         return Err(Bad::Syntax("a control character stands in a value"));
@@ -381,16 +300,21 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, Bad> {
 }
 
 /// Without optional white space (RFC 9110 5.6.3): SP and HTAB, nothing else that Rust or Unicode calls white space.
-fn trimmed(mut value: &[u8]) -> &[u8] {
+pub(super) fn trimmed(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
     }
     value
 }
 
-/// The fields from `at` to the blank line, and where the body begins; `None` until they are whole.
-fn fields<'a>(buf: &'a [u8], mut at: usize, seen: &mut Seen) -> Result<Option<(Vec<Field<'a>>, usize)>, Bad> {
-    let mut fields = Vec::with_capacity(24);
+/// The fields from `at` to the blank line, about as many as `lines`, and where the body begins; `None` until they are whole.
+fn fields<'a>(
+    buf: &'a [u8],
+    mut at: usize,
+    lines: usize,
+    seen: &mut Seen,
+) -> Result<Option<(Vec<Field<'a>>, usize)>, Bad> {
+    let mut fields = Vec::with_capacity(lines);
     loop {
         let long = Bad::TooLong("a field is over the limit");
         let Some((content, next)) = line(buf, at, limits::FIELD_BYTES, long)? else { return Ok(None) };

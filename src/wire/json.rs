@@ -4,7 +4,7 @@
 //! `relay/policy.rs`, which edits by span.
 
 use crate::limits::{JSON_DEPTH, JSON_NAMES};
-use crate::wire::json_text::{decode_into, inside, plain};
+use crate::wire::json_text::{self, decode_into, inside};
 use std::ops::Range;
 
 /// What a token is. `Name` is a member name; `String` only a value.
@@ -128,18 +128,18 @@ impl<'a> Scanner<'a> {
                 };
             };
             match self.expect {
-                Expect::Value => return self.value(byte).map(Some),
-                Expect::FirstElement if byte == b']' => return self.close(Kind::ArrayEnd).map(Some),
-                Expect::FirstElement => return self.value(byte).map(Some),
-                Expect::FirstName if byte == b'}' => return self.close(Kind::ObjectEnd).map(Some),
-                Expect::FirstName | Expect::NextName => return self.name(byte).map(Some),
+                Expect::Value => return self.value(byte),
+                Expect::FirstElement if byte == b']' => return self.close(Kind::ArrayEnd),
+                Expect::FirstElement => return self.value(byte),
+                Expect::FirstName if byte == b'}' => return self.close(Kind::ObjectEnd),
+                Expect::FirstName | Expect::NextName => return self.name(byte),
                 Expect::CommaOrEnd => {
                     let object = self.frames.last().is_some_and(|f| f.object);
                     match (byte, object) {
                         (b',', true) => self.expect = Expect::NextName,
                         (b',', false) => self.expect = Expect::Value,
-                        (b'}', true) => return self.close(Kind::ObjectEnd).map(Some),
-                        (b']', false) => return self.close(Kind::ArrayEnd).map(Some),
+                        (b'}', true) => return self.close(Kind::ObjectEnd),
+                        (b']', false) => return self.close(Kind::ArrayEnd),
                         _ => return self.bad("expected a comma or the end of the container"),
                     }
                     self.step();
@@ -195,7 +195,8 @@ impl<'a> Scanner<'a> {
             })
     }
 
-    fn value(&mut self, byte: u8) -> Result<Token, Bad> {
+    /// The four below give `Some` always: the type is that of `advance`, so that no token is copied on its way out.
+    fn value(&mut self, byte: u8) -> Result<Option<Token>, Bad> {
         let start = self.at;
         let kind = match byte {
             b'{' => return self.open(Kind::Object),
@@ -214,10 +215,10 @@ impl<'a> Scanner<'a> {
             _ => return self.bad("expected a value"),
         };
         self.expect = self.after_value();
-        Ok(Token { kind, span: start..self.at, depth: self.frames.len() })
+        Ok(Some(Token { kind, span: start..self.at, depth: self.frames.len() }))
     }
 
-    fn open(&mut self, kind: Kind) -> Result<Token, Bad> {
+    fn open(&mut self, kind: Kind) -> Result<Option<Token>, Bad> {
         let depth = self.frames.len();
         if depth >= JSON_DEPTH {
             return self.bad("nested too deeply");
@@ -227,10 +228,10 @@ impl<'a> Scanner<'a> {
         self.expect = if object { Expect::FirstName } else { Expect::FirstElement };
         let start = self.at;
         self.step();
-        Ok(Token { kind, span: start..self.at, depth })
+        Ok(Some(Token { kind, span: start..self.at, depth }))
     }
 
-    fn close(&mut self, kind: Kind) -> Result<Token, Bad> {
+    fn close(&mut self, kind: Kind) -> Result<Option<Token>, Bad> {
         if let Some(frame) = self.frames.pop() {
             if frame.object {
                 self.refuse_duplicates(frame.names_from)?;
@@ -241,10 +242,10 @@ impl<'a> Scanner<'a> {
         let start = self.at;
         self.step();
         self.expect = self.after_value();
-        Ok(Token { kind, span: start..self.at, depth: self.frames.len() })
+        Ok(Some(Token { kind, span: start..self.at, depth: self.frames.len() }))
     }
 
-    fn name(&mut self, byte: u8) -> Result<Token, Bad> {
+    fn name(&mut self, byte: u8) -> Result<Option<Token>, Bad> {
         if byte != b'"' {
             return self.bad("expected a member name");
         }
@@ -271,7 +272,7 @@ impl<'a> Scanner<'a> {
         }
         self.step();
         self.expect = Expect::Value;
-        Ok(Token { kind: Kind::Name, span, depth: self.frames.len() })
+        Ok(Some(Token { kind: Kind::Name, span, depth: self.frames.len() }))
     }
 
     /// Few names are compared in pairs, many are sorted: by hash, then by bytes, so that even names made to collide cost no more
@@ -307,40 +308,13 @@ impl<'a> Scanner<'a> {
 
     /// Reads a string from its opening quote; says whether it held an escape.
     fn string(&mut self) -> Result<bool, Bad> {
-        let mut escaped = false;
         self.step();
-        loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let plain = plain(rest);
-            self.at = self.at.saturating_add(plain);
-            // Text of programs holds an escape every few words, so one is read here without a step for each byte.
-            let read = match rest.get(plain..).unwrap_or_default() {
-                [b'"', ..] => {
-                    self.step();
-                    return Ok(escaped);
-                }
-                [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
-                [b'\\', b'u', digits @ ..] => self.four_hex(digits)?,
-                [b'\\', ..] => {
-                    self.step();
-                    return self.bad("not an escape");
-                }
-                [_, ..] => return self.bad("a raw control character in a string"),
-                [] => return self.bad("the text ends too early"),
-            };
-            escaped = true;
-            self.at = self.at.saturating_add(read);
-        }
-    }
-
-    /// Length of the escape here whose digits these are.
-    fn four_hex(&mut self, digits: &[u8]) -> Result<usize, Bad> {
-        let good = digits.iter().take(4).take_while(|b| b.is_ascii_hexdigit()).count();
-        if good == 4 {
-            return Ok(6);
-        }
-        self.at = self.at.saturating_add(2).saturating_add(good);
-        self.bad("expected four hex digits")
+        let (read, found) = match json_text::string(self.bytes.get(self.at..).unwrap_or_default()) {
+            Ok((read, escaped)) => (read, Ok(escaped)),
+            Err((read, why)) => (read, Err(why)),
+        };
+        self.at = self.at.saturating_add(read);
+        found.or_else(|why| self.bad(why))
     }
 
     fn number(&mut self) -> Result<(), Bad> {

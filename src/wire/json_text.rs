@@ -106,9 +106,82 @@ pub fn plain(bytes: &[u8]) -> usize {
     at.saturating_add(tail.iter().take_while(|b| !matches!(b, b'"' | b'\\' | 0..=0x1F)).count())
 }
 
+/// What may stand behind a backslash, but for `u`.
+const ESCAPES: &[u8; 8] = b"\"\\/bfnrt";
+
+/// Reads a string behind its opening quote, strictly: the bytes up to and with its closing quote, and whether an escape is among them.
+/// The error: how many bytes are good, and why no more are.
+pub fn string(text: &[u8]) -> Result<(usize, bool), (usize, &'static str)> {
+    let plain = plain(text);
+    match text.get(plain) {
+        Some(b'"') => Ok((plain.saturating_add(1), false)),
+        _ => escaped(text, plain).map(|read| (read, true)),
+    }
+}
+
+/// The same from `at`, where something else than a quote stops it. Text of programs has an escape every few words, so all that stops a
+/// run is found for a whole block: where one run ends need not be known before the next is looked for.
+fn escaped(text: &[u8], mut at: usize) -> Result<usize, (usize, &'static str)> {
+    loop {
+        let rest = text.get(at..).unwrap_or_default();
+        if rest.is_empty() {
+            return Err((at, "the text ends too early"));
+        }
+        let mut end = [b' '; BLOCK];
+        let block = rest.first_chunk().unwrap_or_else(|| {
+            end.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            &end
+        });
+        let (mut stops, mut read) = (stops(block), 0usize);
+        while stops != 0 {
+            let stop = usize::try_from(stops.trailing_zeros()).unwrap_or(BLOCK);
+            let here = at.saturating_add(stop);
+            let length = match rest.get(stop..).unwrap_or_default() {
+                [b'"', ..] => return Ok(here.saturating_add(1)),
+                [b'\\', letter, ..] if ESCAPES.contains(letter) => 2,
+                other => hex_escape(other).map_err(|(good, why)| (here.saturating_add(good), why))?,
+            };
+            read = stop.saturating_add(length);
+            stops &= u64::MAX.checked_shl(u32::try_from(read).unwrap_or(u32::MAX)).unwrap_or(0);
+        }
+        at = at.saturating_add(read.max(BLOCK.min(rest.len())));
+    }
+}
+
+/// Length of the escape of four hex digits that `from` begins with; else how much of it is good, and why no more is.
+fn hex_escape(from: &[u8]) -> Result<usize, (usize, &'static str)> {
+    match from {
+        [b'\\', b'u', digits @ ..] => {
+            match digits.iter().take(4).take_while(|b| b.is_ascii_hexdigit()).count() {
+                4 => Ok(6),
+                good => Err((good.saturating_add(2), "expected four hex digits")),
+            }
+        }
+        [b'\\', ..] => Err((1, "not an escape")),
+        _ => Err((0, "a raw control character in a string")),
+    }
+}
+
+/// Bytes that `stops` looks at.
+pub const BLOCK: usize = 64;
+
+/// A bit for each byte that `plain` would stop at, the first byte's the lowest. Two loops without branches, so that the compiler
+/// looks at sixteen bytes at a time.
+pub fn stops(block: &[u8; BLOCK]) -> u64 {
+    let mut marks = [0u8; BLOCK];
+    for (mark, &b) in marks.iter_mut().zip(block) {
+        *mark = u8::from(b < 0x20) | u8::from(b == b'"') | u8::from(b == b'\\');
+    }
+    let (words, _) = marks.as_chunks::<8>();
+    words.iter().rev().fold(0, |bits, word| {
+        // Byte n holds its mark in bit 8 n; the product has it in bit 56 + n, and nothing carries into these.
+        (bits << 8) | (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use super::{BLOCK, plain, stops};
 
     /// Each byte at each place of a word, between bytes that a borrow of the subtraction could mark by mistake.
     #[test]
@@ -124,6 +197,22 @@ mod tests {
                     assert_eq!(plain(&text), naive, "{byte:#x} at {at} in {around:#x}");
                 }
             }
+        }
+    }
+
+    /// Each byte at each place, alone and among its like.
+    #[test]
+    fn stops_are_where_plain_stops() {
+        for byte in 0..=u8::MAX {
+            let stop = u64::from(matches!(byte, b'"' | b'\\' | 0..=0x1F));
+            for at in 0..BLOCK {
+                let mut block = [b'x'; BLOCK];
+                if let Some(b) = block.get_mut(at) {
+                    *b = byte;
+                }
+                assert_eq!(stops(&block), stop << at, "{byte:#x} at {at}");
+            }
+            assert_eq!(stops(&[byte; BLOCK]), stop.wrapping_neg(), "{byte:#x}");
         }
     }
 }

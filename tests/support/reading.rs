@@ -121,8 +121,8 @@ fn inside(outer: &[u8], inner: &[u8]) -> bool {
 /// The head of `message` written by our writer.
 pub fn written(side: Side, message: &Message) -> Vec<u8> {
     let mut writer = match side {
-        Side::Requests => http::Writer::request(&message.first.0, &message.first.1).unwrap(),
-        Side::Answers(_) => http::Writer::response(message.first.0.parse().unwrap()),
+        Side::Requests => sanduk::wire::head::Writer::request(&message.first.0, &message.first.1).unwrap(),
+        Side::Answers(_) => sanduk::wire::head::Writer::response(message.first.0.parse().unwrap()),
     };
     for (name, value) in &message.fields {
         writer.field(name, value).unwrap();

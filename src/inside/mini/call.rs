@@ -12,7 +12,8 @@ use crate::limits::{
 use crate::sys::net::{self, Conn};
 use crate::sys::proc::monotonic;
 use crate::wire::body::Body;
-use crate::wire::http::{self, Writer};
+use crate::wire::head::Writer;
+use crate::wire::http;
 use crate::wire::{sse, status};
 use serde_json::Value;
 use std::io;
