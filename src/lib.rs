@@ -121,6 +121,7 @@ pub mod relay {
     pub mod log_read;
     pub mod note;
     pub mod notes;
+    pub mod open;
     pub mod policy;
     pub mod policy_fields;
     mod policy_forms;
