@@ -5,27 +5,27 @@
 use crate::limits::{USAGE_DEPTH, USAGE_ELEMENTS, USAGE_FACTS, USAGE_TEXT_BYTES};
 use crate::wire::json_text;
 
-/// The places that are kept. `*`: any element of an array; `**` at the end: the member and all below it.
-const KEPT: &[&[&str]] = &[
-    &["type"],
-    &["object"],
-    &["model"],
-    &["status"],
-    &["error"],
-    &["error_type"],
-    &["cost"],
-    &["usage", "**"],
-    &["x_groq", "usage", "**"],
-    &["choices", "*", "usage", "**"],
-    &["choices", "*", "finish_reason"],
-    &["message", "model"],
-    &["message", "usage", "**"],
-    &["delta", "stop_reason"],
-    &["amazon-bedrock-invocationMetrics", "**"],
-    &["response", "id"],
-    &["response", "model"],
-    &["response", "status"],
-    &["response", "usage", "**"],
+/// The places that are kept. `*`: any element of an array. `true`: all below it too.
+const KEPT: &[(&[&str], bool)] = &[
+    (&["type"], false),
+    (&["object"], false),
+    (&["model"], false),
+    (&["status"], false),
+    (&["error"], false),
+    (&["error_type"], false),
+    (&["cost"], false),
+    (&["usage"], true),
+    (&["x_groq", "usage"], true),
+    (&["choices", "*", "usage"], true),
+    (&["choices", "*", "finish_reason"], false),
+    (&["message", "model"], false),
+    (&["message", "usage"], true),
+    (&["delta", "stop_reason"], false),
+    (&["amazon-bedrock-invocationMetrics"], true),
+    (&["response", "id"], false),
+    (&["response", "model"], false),
+    (&["response", "status"], false),
+    (&["response", "usage"], true),
 ];
 
 /// A kept value.
@@ -100,18 +100,19 @@ struct Frame {
     object: bool,
     /// Which of `KEPT` still match, a bit each.
     mask: u32,
-    /// Length of `path` at this container.
-    path: usize,
-    /// Inside a `**` region, its root included.
+    /// Inside a place of which all is kept, that included.
     region: bool,
     index: usize,
-    /// The name of the member being read, once `named`.
+    /// What the name of the member being read says.
+    next: Next,
+    /// That name, once `named`, where something of the member may be kept.
     name: String,
     named: bool,
     colon: bool,
 }
 
 /// What is known of the value that comes next.
+#[derive(Clone, Copy, Default)]
 struct Next {
     mask: u32,
     keep: bool,
@@ -125,11 +126,10 @@ pub struct Scan {
     frames: Vec<Frame>,
     /// Depth below a container that nothing is kept of; 0: not in one.
     skip: usize,
-    path: String,
     /// The string or word being read, as far as it is kept.
     text: Vec<u8>,
-    /// It is longer than `USAGE_TEXT_BYTES`, so it is no report.
-    long: bool,
+    /// Nothing is kept of it: it is longer than `USAGE_TEXT_BYTES`, so it is no report, or none stands at its place.
+    dropped: bool,
     facts: Facts,
 }
 
@@ -139,9 +139,8 @@ impl Scan {
         self.mode = Mode::Between;
         self.frames.clear();
         self.skip = 0;
-        self.path.clear();
         self.text.clear();
-        self.long = false;
+        self.dropped = false;
         self.facts.list.clear();
     }
 
@@ -150,10 +149,10 @@ impl Scan {
         self.mode == Mode::Done
     }
 
-    /// What was kept. A `**` region that was not closed is left out: half a report is none.
+    /// What was kept. A region (all of it is kept) that was not closed is left out: half a report is none.
     pub fn finish(&mut self) -> &Facts {
-        if let Some(open) = self.frames.iter().find(|f| f.region) {
-            let root = self.path.get(..open.path).unwrap_or_default().to_string();
+        if let Some(open) = self.frames.iter().position(|f| f.region) {
+            let root = self.path(open);
             self.forget(&root);
         }
         &self.facts
@@ -191,14 +190,17 @@ impl Scan {
     /// Walks to the end of the string or of the bytes; gives what is behind.
     fn in_text<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let (run, rest) = bytes.split_at_checked(json_text::plain(bytes)).unwrap_or((bytes, &[]));
-        self.hold(run);
-        let Some((&byte, tail)) = rest.split_first() else { return rest };
+        let Some((&byte, tail)) = rest.split_first() else {
+            self.hold(run);
+            return rest;
+        };
         match byte {
             b'"' => {
                 self.mode = Mode::Between;
-                self.text_over();
+                self.text_over(run);
             }
             _ => {
+                self.hold(run);
                 self.hold(&[byte]);
                 self.mode = Mode::Text(byte == b'\\');
             }
@@ -241,47 +243,70 @@ impl Scan {
         }
     }
 
+    /// A string or a word begins. Most of an answer is text that nothing is kept of.
     fn start(&mut self, mode: Mode) {
         self.text.clear();
-        self.long = false;
+        self.dropped = !self.naming() && !self.next().keep;
         self.mode = mode;
     }
 
+    /// What comes in this object is a member name.
+    fn naming(&self) -> bool {
+        self.frames.last().is_some_and(|f| f.object && !f.colon)
+    }
+
     fn hold(&mut self, bytes: &[u8]) {
-        if self.skip > 0 || self.long {
+        if self.skip > 0 || self.dropped {
             return;
         }
         if self.text.len().saturating_add(bytes.len()) > USAGE_TEXT_BYTES {
-            self.long = true;
+            self.dropped = true;
             self.text.clear();
         } else {
             self.text.extend_from_slice(bytes);
         }
     }
 
-    fn text_over(&mut self) {
+    /// A string ends with this run. Most are in it whole, and are read where they are.
+    fn text_over(&mut self, run: &[u8]) {
         if self.skip > 0 {
             return;
         }
-        let naming = self.frames.last().is_some_and(|f| f.object && !f.colon);
-        if naming {
-            if let Some(frame) = self.frames.last_mut() {
-                // The buffer of the member before is used again.
-                let name = &mut frame.name;
-                name.clear();
-                if !self.long {
-                    name.push_str(&json_text::text(&self.text));
-                }
-                frame.named = true;
+        let whole = self.text.is_empty() && run.len() <= USAGE_TEXT_BYTES;
+        if !whole {
+            self.hold(run);
+        }
+        let held = std::mem::take(&mut self.text);
+        let text: &[u8] = match (self.dropped, whole) {
+            (true, _) => b"",
+            (false, true) => run,
+            (false, false) => &held,
+        };
+        if self.naming() {
+            self.named(&json_text::text(text));
+        } else if !self.dropped {
+            self.keep(Value::Text(json_text::text(text).into_owned()));
+        }
+        // Its memory is used again.
+        self.text = held;
+    }
+
+    /// A member has this name: what that says of its value. Of most nothing is kept, so their names are not either.
+    fn named(&mut self, name: &str) {
+        let level = self.frames.len().saturating_sub(1);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.next = below(frame.mask, level, Some(name));
+            frame.name.clear();
+            if frame.next.mask != 0 {
+                frame.name.push_str(name);
             }
-        } else if self.next().keep && !self.long {
-            let text = json_text::text(&self.text).into_owned();
-            self.keep(Value::Text(text));
+            frame.named = true;
         }
     }
 
     fn word_over(&mut self) {
-        if self.next().keep && !self.long {
+        // A word that stands where a name must is no value of anything.
+        if !self.dropped && !self.naming() {
             let word = String::from_utf8_lossy(&self.text).into_owned();
             self.keep(Value::Word(word));
         }
@@ -290,58 +315,39 @@ impl Scan {
     /// What `KEPT` says about the value that comes now.
     fn next(&self) -> Next {
         let Some(frame) = self.frames.last() else {
-            return Next { mask: u32::MAX, keep: false, region: false };
+            return Next { mask: u32::MAX, ..Next::default() };
         };
-        let level = self.frames.len().saturating_sub(1);
-        let mut next = Next { mask: 0, keep: false, region: false };
-        let name = frame.name.as_str();
-        let beyond = if frame.object { !frame.colon } else { frame.index >= USAGE_ELEMENTS };
-        if beyond {
-            return next;
-        }
-        for (bit, pattern) in KEPT.iter().enumerate() {
-            let flag = 1u32.checked_shl(u32::try_from(bit).unwrap_or(u32::MAX)).unwrap_or(0);
-            if frame.mask & flag == 0 {
-                continue;
+        match frame.object {
+            true if frame.colon => frame.next,
+            false if frame.index < USAGE_ELEMENTS => {
+                below(frame.mask, self.frames.len().saturating_sub(1), None)
             }
-            let last = pattern.len().saturating_sub(1);
-            let all = pattern.last() == Some(&"**");
-            let matches = match pattern.get(level) {
-                _ if all && level >= last => true,
-                Some(&"*") => !frame.object,
-                Some(own) => frame.object && *own == name,
-                None => false,
-            };
-            if matches {
-                next.mask |= flag;
-                let region = all && level.saturating_add(1) >= last;
-                next.region |= region;
-                next.keep |= region || level == last;
-            }
+            _ => Next::default(),
         }
-        next
     }
 
     fn keep(&mut self, value: Value) {
         if self.facts.list.len() < USAGE_FACTS {
-            let path = self.path_here();
+            let path = self.path(self.frames.len());
             self.facts.list.push((path, value));
         }
     }
 
-    fn path_here(&self) -> String {
-        let Some(frame) = self.frames.last() else { return String::new() };
-        let index;
-        let step = if !frame.object {
-            index = frame.index.to_string();
-            index.as_str()
-        } else if frame.name.contains('/') {
-            // A name that could be read as two steps is no name of ours.
-            "?"
-        } else {
-            frame.name.as_str()
-        };
-        if self.path.is_empty() { step.to_string() } else { format!("{}/{step}", self.path) }
+    /// Where the member or element that is read by the innermost of the first `levels` containers stands.
+    fn path(&self, levels: usize) -> String {
+        let mut path = String::new();
+        for frame in self.frames.iter().take(levels) {
+            if !path.is_empty() {
+                path.push('/');
+            }
+            match frame.object {
+                false => path.push_str(&frame.index.to_string()),
+                // A name that could be read as two steps is no name of ours.
+                true if frame.name.contains('/') => path.push('?'),
+                true => path.push_str(&frame.name),
+            }
+        }
+        path
     }
 
     fn open(&mut self, object: bool) {
@@ -350,21 +356,19 @@ impl Scan {
             self.skip = 1;
             return;
         }
-        let here = self.path_here();
         if next.region && !self.frames.last().is_some_and(|f| f.region) {
             // Told twice: the last counts, whole.
-            self.forget(&here);
+            self.forget(&self.path(self.frames.len()));
         }
         if next.keep {
             self.keep(if object { Value::Object } else { Value::Array });
         }
-        self.path = here;
         let frame = Frame {
             object,
             mask: next.mask,
-            path: self.path.len(),
             region: next.region,
             index: 0,
+            next: Next::default(),
             name: String::new(),
             named: false,
             colon: false,
@@ -374,9 +378,8 @@ impl Scan {
 
     fn close(&mut self) {
         self.frames.pop();
-        match self.frames.last() {
-            Some(frame) => self.path.truncate(frame.path),
-            None => self.mode = Mode::Done,
+        if self.frames.is_empty() {
+            self.mode = Mode::Done;
         }
     }
 
@@ -384,4 +387,28 @@ impl Scan {
         let below = |p: &str| p.strip_prefix(root).is_some_and(|p| p.is_empty() || p.starts_with('/'));
         self.facts.list.retain(|(path, _)| !below(path));
     }
+}
+
+/// What the patterns of `mask` say about the member of this name, or the element, of a container `level` deep.
+fn below(mask: u32, level: usize, name: Option<&str>) -> Next {
+    let mut next = Next::default();
+    let mut left = mask;
+    while left != 0 {
+        let bit = left.trailing_zeros();
+        let flag = 1u32.checked_shl(bit).unwrap_or(0);
+        left &= !flag;
+        let Some((path, all)) = usize::try_from(bit).ok().and_then(|bit| KEPT.get(bit)) else { break };
+        let matches = match path.get(level) {
+            Some(&"*") => name.is_none(),
+            Some(own) => Some(*own) == name,
+            None => *all,
+        };
+        if matches {
+            next.mask |= flag;
+            let end = level.saturating_add(1);
+            next.region |= *all && end >= path.len();
+            next.keep |= end == path.len() || next.region;
+        }
+    }
+    next
 }

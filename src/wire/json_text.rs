@@ -24,7 +24,10 @@ pub fn decoded(inside: &[u8]) -> Cow<'_, [u8]> {
 /// The same for showing: lone surrogates become U+FFFD.
 pub fn text(inside: &[u8]) -> Cow<'_, str> {
     match decoded(inside) {
-        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        // Tried first because it is much faster.
+        Cow::Borrowed(bytes) => {
+            std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+        }
         Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
     }
 }
