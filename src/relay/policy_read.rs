@@ -264,6 +264,10 @@ pub fn last_name(path: &[Step<'static>]) -> Option<&'static [u8]> {
 
 /// Equal to a reader that folds case as Go's encoding/json does: ASCII, and the two letters outside it that fold into it.
 fn twin(own: &[u8], name: &[u8]) -> bool {
+    // Nothing folds into more bytes than it is, so that of most names the length tells.
+    if name.len() <= own.len() || name.is_ascii() {
+        return own.eq_ignore_ascii_case(name);
+    }
     let Ok(name) = std::str::from_utf8(name) else { return false };
     let folded = name.chars().map(|c| match c {
         '\u{17F}' => 's',
