@@ -10,6 +10,10 @@ use sanduk::relay::usage::{Reader, Usage};
 use serde_json::Value;
 use std::io::Write;
 
+#[path = "support/mutate.rs"]
+#[expect(dead_code, reason = "shared with the fuzz tests")]
+mod mutate;
+
 const VECTORS: &str = include_str!("data/usage_vectors.jsonl");
 
 fn hex(text: &str) -> Vec<u8> {
@@ -327,4 +331,89 @@ fn speed() {
     let seconds = start.elapsed().as_secs_f64();
     let megabytes = f64::from(u32::try_from(stream.len()).unwrap()) / 1e6;
     println!("{:.0} MB/s, {:.2} us an event", megabytes / seconds, seconds * 1e6 / 50_000.0);
+}
+
+/// Events of which nothing is read are told by their first bytes alone: what is counted is the same where a space after the brace keeps
+/// them from being told so. Streams of all orders, good and bad.
+#[test]
+fn events_of_content_change_nothing() {
+    const EVENTS: [(Protocol, &str, &str); 16] = [
+        (
+            Protocol::Messages,
+            "message_start",
+            r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":9,"output_tokens":1}}}"#,
+        ),
+        (
+            Protocol::Messages,
+            "content_block_delta",
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"words \n"}}"#,
+        ),
+        (
+            Protocol::Messages,
+            "content_block_delta",
+            r#"{"type":"content_block_delta","index":0,"type":"message_delta","usage":{"output_tokens":70}}"#,
+        ),
+        (
+            Protocol::Messages,
+            "content_block_delta",
+            r#"{"type":"content_block_delta","t\u0079pe":"messa\u0067e_delta","usage":{"output_tokens":71}}"#,
+        ),
+        (
+            Protocol::Messages,
+            "content_block_delta",
+            r#"{"type":"content_block_delta","error":{"type":"overloaded"}}"#,
+        ),
+        (Protocol::Messages, "message_delta", r#"{"type":"content_block_delta","index":0}"#),
+        (
+            Protocol::Messages,
+            "message_delta",
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}}"#,
+        ),
+        (Protocol::Messages, "error", r#"{"type":"error","error":{"type":"overloaded_error"}}"#),
+        (
+            Protocol::Responses,
+            "response.created",
+            r#"{"type":"response.created","response":{"id":"r","model":"m"}}"#,
+        ),
+        (
+            Protocol::Responses,
+            "response.output_text.delta",
+            r#"{"type":"response.output_text.delta","item_id":"i","delta":"words"}"#,
+        ),
+        (
+            Protocol::Responses,
+            "response.output_text.delta",
+            r#"{"type":"response.output_text.delta","response":{"id":"r","usage":{"input_tokens":3,"output_tokens":80}}}"#,
+        ),
+        (
+            Protocol::Responses,
+            "response.output_text.delta",
+            r#"{"type":"response.output_text.delta","type":"response.completed"}"#,
+        ),
+        (
+            Protocol::Responses,
+            "response.output_text.delta",
+            r#"{"type":"response.output_text.delta","type":"error"}"#,
+        ),
+        (Protocol::Responses, "response.failed", r#"{"type":"response.failed","response":{"id":"r"}}"#),
+        (Protocol::Responses, "error", r#"{"type":"error","message":"no"}"#),
+        (
+            Protocol::Responses,
+            "response.completed",
+            r#"{"type":"response.completed","response":{"id":"r","usage":{"input_tokens":3,"output_tokens":4}}}"#,
+        ),
+    ];
+    let mut random = mutate::Random::new(mutate::seed());
+    for round in 0..5000 {
+        let of = [Protocol::Messages, Protocol::Responses][random.below(2)];
+        let own: Vec<_> = EVENTS.iter().filter(|e| e.0 == of).collect();
+        let (mut told, mut walked) = (String::new(), String::new());
+        for _ in 0..random.below(6) {
+            let (_, name, data) = own[random.below(own.len())];
+            told += &format!("event: {name}\ndata: {data}\n\n");
+            walked += &format!("event: {name}\ndata: {}\n\n", data.replacen('{', "{ ", 1));
+        }
+        let usage = |text: &str| tell(of, b"", &[text.as_bytes()]);
+        assert_eq!(usage(&told), usage(&walked), "{round}: {told}");
+    }
 }

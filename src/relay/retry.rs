@@ -122,15 +122,21 @@ fn body_so_far(answer: &[u8], method: &str) -> Option<(Vec<u8>, bool)> {
         }
     }
     if text.starts_with(&[0x1f, 0x8b]) {
-        let mut said = Vec::new();
-        Inflater::default().push(&text, &mut |piece| {
-            if said.len() < limits::COPY_BYTES {
-                said.extend_from_slice(piece);
-            }
-        });
-        text = said;
+        text = inflated(&text);
     }
     Some((text, body.done()))
+}
+
+/// As much of it as matters. Never inlined: an `Inflater` is made on the stack, 50 KiB that every connection would keep for its callers.
+#[inline(never)]
+fn inflated(packed: &[u8]) -> Vec<u8> {
+    let mut said = Vec::new();
+    Inflater::default().push(packed, &mut |piece| {
+        if said.len() < limits::COPY_BYTES {
+            said.extend_from_slice(piece);
+        }
+    });
+    said
 }
 
 fn says_used_up(text: &[u8]) -> bool {

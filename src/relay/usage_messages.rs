@@ -47,6 +47,11 @@ impl Messages {
         self.events = self.events.saturating_add(1);
     }
 
+    /// One event that reports nothing.
+    pub fn content(&mut self) {
+        self.events = self.events.saturating_add(1);
+    }
+
     fn named(&mut self, model: Option<&str>) {
         if let Some(model) = model.filter(|m| !m.is_empty()) {
             self.model = Some(model.to_string());

@@ -43,6 +43,12 @@ impl Responses {
         }
     }
 
+    /// One event that adds to the output and reports nothing.
+    pub fn content(&mut self) {
+        self.output = true;
+        self.events = self.events.saturating_add(1);
+    }
+
     fn read(&mut self, facts: &Facts, base: &str, id: Option<&str>, model: Option<&str>) {
         if let Some(model) = model.filter(|m| !m.is_empty()) {
             self.model = Some(model.to_string());
