@@ -179,7 +179,7 @@ fn killed(bodies: bool) {
         relay.signal(9);
         assert_eq!(relay.ended(), None);
         whole.extend(clients.into_iter().flat_map(|c| c.join().unwrap()));
-        // A power cut tears what a kill does not.
+        // What a power cut leaves. A kill may tear a line too, where it crosses a page of the file.
         if next(5) == 0 {
             let half = &br#"{"n":12345,"prev":"00"#[..=usize::try_from(next(18)).unwrap()];
             std::fs::OpenOptions::new().append(true).open(&log).unwrap().write_all(half).unwrap();
@@ -200,7 +200,7 @@ fn killed(bodies: bool) {
     assert_eq!(names.len(), said.names.len(), "a call has two numbers");
     let calls = said.names.len() as u64;
     assert!(said.names.keys().copied().eq(1..=calls), "numbers of calls have gaps");
-    assert_eq!(said.torn, torn);
+    assert!(said.torn >= torn, "{} bytes cut off, {torn} were torn", said.torn);
     let mut counted = 0;
     for (call, (ended, output)) in &said.ended {
         assert!(seen.contains(&said.names[call]) || *ended != "whole");
@@ -225,10 +225,11 @@ fn killed(bodies: bool) {
     let second = Command::new("python3").arg(script).arg(&log).output().unwrap();
     assert_eq!(second.status.code(), Some(0), "{}", String::from_utf8_lossy(&second.stdout));
     eprintln!(
-        "{kills} kills: {calls} verdicts, {} seen by the provider, {} settled, {} answers whole at clients, {torn} torn bytes",
+        "{kills} kills: {calls} verdicts, {} seen by the provider, {} settled, {} answers whole at clients, {} torn bytes, {torn} of them by hand",
         seen.len(),
         said.ended.len(),
-        whole.len()
+        whole.len(),
+        said.torn
     );
     std::fs::remove_dir_all(&dir).unwrap();
 }
