@@ -45,7 +45,7 @@ pub fn role(dir: &Path) -> Result<Exit, Error> {
     };
     proc::limit(processes, Some(limits::BOX_FILES), Some(limits::BOX_FILE_BYTES))
         .map_err(fault("limit the box"))?;
-    let signals = proc::catch_all_signals().map_err(fault("catch signals"))?;
+    let signals = proc::catch_signals().map_err(fault("catch signals"))?;
     // Inherited as ignored from the host, or by the line above; PID 1 gets an error instead of the signal either way.
     proc::default_file_size_signal().map_err(fault("reset a signal"))?;
     #[expect(clippy::disallowed_methods, reason = "NET-62 the control socket")]
@@ -71,7 +71,7 @@ fn pass_signals(signals: OwnedFd, orders: &Sender<Order>) {
     loop {
         match conn.read(&mut buf, Duration::from_secs(3600)) {
             Ok(n @ 1..) => {
-                for number in buf.iter().take(n).filter(|number| proc::asks_to_end(**number)) {
+                for number in buf.iter().take(n) {
                     let _ = orders.send(Order::Signal(*number));
                 }
             }

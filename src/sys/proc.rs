@@ -117,36 +117,6 @@ pub fn catch_signals() -> io::Result<OwnedFd> {
     Ok(read)
 }
 
-/// The same, and what others can send to end or stop a process is caught too, only to have no effect. For the first process of a PID
-/// namespace: the kernel keeps signals that it does not catch from it (pid_namespaces(7)), but USR1 was seen to end it. Not ignored: that the
-/// programs it starts would inherit.
-pub fn catch_all_signals() -> io::Result<OwnedFd> {
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    raw::ignore(&[libc::SIGPIPE, libc::SIGXFSZ])?;
-    let told = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-    let others = [
-        libc::SIGQUIT,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGALRM,
-        libc::SIGVTALRM,
-        libc::SIGPROF,
-        libc::SIGXCPU,
-        libc::SIGIO,
-        libc::SIGPWR,
-        libc::SIGTSTP,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-    ];
-    raw::catch(&[&told[..], &others[..]].concat(), write)?;
-    Ok(read)
-}
-
-/// Whether this signal asks a process to end: INT, TERM, HUP.
-pub fn asks_to_end(number: u8) -> bool {
-    matches!(i32::from(number), libc::SIGINT | libc::SIGTERM | libc::SIGHUP)
-}
-
 /// Ignores INT, TERM, HUP, PIPE and XFSZ: the keeper ends only with its asker.
 pub fn ignore_signals() -> io::Result<()> {
     raw::ignore(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ])

@@ -97,8 +97,7 @@ fn box_b05_only_the_named_socket_families_exist() {
 
 #[test]
 fn box_b07_pid_1_can_be_neither_stopped_nor_killed() {
-    // SEGV is not among them: THREATS.md, Not defended.
-    let script = "kill -STOP 1; kill -KILL 1; kill -TSTP 1; kill -USR1 1; kill -QUIT 1; echo > /work/tried
+    let script = "kill -STOP 1; kill -KILL 1; kill -TSTP 1; kill -USR1 1; kill -QUIT 1; kill -SEGV 1; echo > /work/tried
         until test -e /work/go; do sleep 0.05; done; echo after";
     let small = SmallBox::run(shell(script));
     small.wait_for("tried", 1);
