@@ -46,6 +46,7 @@ pub fn role(dir: &Path) -> Result<Exit, Error> {
     proc::limit(processes, Some(limits::BOX_FILES), Some(limits::BOX_FILE_BYTES))
         .map_err(fault("limit the box"))?;
     let signals = proc::catch_signals().map_err(fault("catch signals"))?;
+    proc::default_fault_signals().map_err(fault("reset signals"))?;
     // Inherited as ignored from the host, or by the line above; PID 1 gets an error instead of the signal either way.
     proc::default_file_size_signal().map_err(fault("reset a signal"))?;
     #[expect(clippy::disallowed_methods, reason = "NET-62 the control socket")]
@@ -61,7 +62,21 @@ pub fn role(dir: &Path) -> Result<Exit, Error> {
     let body = Box::new(move || pass_signals(signals, &orders));
     #[expect(clippy::disallowed_methods, reason = "THREAD-67 turns signals into orders")]
     serve::spawn("signals", body).map_err(fault("start the signal thread"))?;
-    Ok(Supervisor::new(store, switch, take_orders).run())
+    supervise(Supervisor::new(store, switch, take_orders)).map_err(fault("start the supervisor"))
+}
+
+/// Runs it on a thread of its own; the first one only waits, and starts nothing. Whoever starts a thread blocks all signals for that time,
+/// and what is blocked in the first thread is not ignored: the kernel then gives a signal that the agent sends to PID 1 to another thread,
+/// and the box ends by it (`sig_ignored` and `complete_signal` in Linux's kernel/signal.c).
+fn supervise(supervisor: Supervisor) -> io::Result<Exit> {
+    let (ended, end) = channel();
+    let body = Box::new(move || {
+        let _ = ended.send(supervisor.run());
+    });
+    #[expect(clippy::disallowed_methods, reason = "THREAD-69 runs the turns")]
+    serve::spawn("supervisor", body)?;
+    // It ends without a word only by a panic.
+    Ok(end.recv().unwrap_or(Exit::Fault))
 }
 
 /// Each byte of the pipe is the number of a signal that came.

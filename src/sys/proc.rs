@@ -122,6 +122,12 @@ pub fn ignore_signals() -> io::Result<()> {
     raw::ignore(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ])
 }
 
+/// SEGV and BUS as by default. Rust's runtime catches them to tell a stack overflow, so others can send them, and its handler aborts where one
+/// comes while a thread begins. A real fault ends the process all the same.
+pub fn default_fault_signals() -> io::Result<()> {
+    raw::restore(&[libc::SIGSEGV, libc::SIGBUS])
+}
+
 /// XFSZ as by default again: an ignored signal stays ignored across exec, and the agent's programs shall not inherit that.
 pub fn default_file_size_signal() -> io::Result<()> {
     raw::restore(&[libc::SIGXFSZ])
